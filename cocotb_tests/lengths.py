@@ -30,7 +30,7 @@ def widths(*lanes: int) -> list[Any]:
     return [each if each in kept else pytest.param(each, marks=same) for each in lanes]
 
 
-def some(reason: str, few: int, values: Any) -> list[Any]:
+def shortened(reason: str, few: int, values: Any) -> list[Any]:
     """Return ``values`` as parameters of tests, tuples if there are several; ``make test`` has the first ``few``."""
     rows = [each if isinstance(each, tuple) else (each,) for each in values]
     return [pytest.param(*row, marks=long(reason) if number >= few else ()) for number, row in enumerate(rows)]

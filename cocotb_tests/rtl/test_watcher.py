@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, never, parameter, simulate, stalls
-from open_rnic.cocotb_tests.lengths import some, widths
+from open_rnic.cocotb_tests.lengths import shortened, widths
 from open_rnic.cocotb_tests.rings import Rings
 from open_rnic.host_driver.devices.sim.slow_memory import SlowMemory
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
@@ -351,20 +351,20 @@ async def a_connection_ends_and_another_takes_its_place(dut):
     assert all(each.trains == each.fpdus for each in streams)
 
 
-@pytest.mark.parametrize("connections", some("a number between both ends", 2, [1, 16, 2]))
+@pytest.mark.parametrize("connections", shortened("a number between both ends", 2, [1, 16, 2]))
 def test_watcher(connections):
     simulate(partial(WatchedRings, connections), __name__, parameters={"connections": connections, "lanes": 0})
 
 
 @pytest.mark.parametrize("lanes", widths(1, 2, 4))
-@pytest.mark.parametrize("connections", some("1 is in test_watcher", 1, [4, 1]))
+@pytest.mark.parametrize("connections", shortened("1 is in test_watcher", 1, [4, 1]))
 def test_watcher_at_each_width(connections, lanes):
     simulate(
         partial(WatchedRings, connections, lanes), __name__, parameters={"connections": connections, "lanes": lanes}
     )
 
 
-@pytest.mark.parametrize(("latency", "seed"), some("a faster memory", 1, [(40, 0), (10, 1)]))
+@pytest.mark.parametrize(("latency", "seed"), shortened("a faster memory", 1, [(40, 0), (10, 1)]))
 def test_watcher_of_rings_in_a_slow_memory(latency, seed):
     made = partial(WatchedRings, 4, 0, latency, seed)
     simulate(

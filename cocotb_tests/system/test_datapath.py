@@ -9,7 +9,7 @@ import pytest
 from open_rnic.cocotb_tests import ice40
 from open_rnic.cocotb_tests.datapath import Datapath
 from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import some, widths
+from open_rnic.cocotb_tests.lengths import shortened, widths
 from open_rnic.cocotb_tests.mpa import MpaSink, MpaSource
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.lib.lanes import LANES
@@ -61,7 +61,7 @@ async def fpdus_become_ulpdus(dut):
             assert fields == {"length": len(octets), "verdict": Verdict.GOOD}
 
 
-@pytest.mark.parametrize(("idle", "busy"), some("only one end is slow", 2, [(0.3, 0.3), (0, 0), (0.5, 0), (0, 0.5)]))
+@pytest.mark.parametrize(("idle", "busy"), shortened("only one end is slow", 2, [(0.3, 0.3), (0, 0), (0.5, 0), (0, 0.5)]))
 @pytest.mark.parametrize("lanes", widths(*LANES))
 @pytest.mark.parametrize("bench", [ulpdus_become_fpdus, fpdus_become_ulpdus])
 def test_rtl_equals_software(bench, lanes, idle, busy):

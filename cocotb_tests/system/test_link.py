@@ -27,7 +27,7 @@ from open_rnic.cocotb_tests.devices import (
     stream,
     stream_octets,
 )
-from open_rnic.cocotb_tests.lengths import some
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver.device import DeviceError, Ulpdu
 from open_rnic.host_driver.devices import open_device
@@ -115,7 +115,7 @@ def test_a_stalled_stream_does_not_block_other_operations_and_loses_nothing():
     run(body())
 
 
-@pytest.mark.parametrize("part", some("more operations", 1, range(PARTS)))
+@pytest.mark.parametrize("part", shortened("more operations", 1, range(PARTS)))
 def test_operations_on_a_noisy_line_give_correct_results(part):
     async def body():
         seed = part + int(os.environ.get("COCOTB_RANDOM_SEED") or random.SystemRandom().getrandbits(32))

@@ -9,7 +9,7 @@ from cocotb.triggers import gather
 
 from open_rnic.cocotb_tests.datapath import COUNTERS, _outcome, word_of
 from open_rnic.cocotb_tests.harness import Rate, bench, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import some, widths
+from open_rnic.cocotb_tests.lengths import shortened, widths
 from open_rnic.cocotb_tests.shared import SharedPath
 from open_rnic.cocotb_tests.system.test_fence import READ, RESPONSE, SEND, SUNK_READ, TERMINATE, WRITE
 from open_rnic.host_driver.device import Event, Ulpdu
@@ -154,7 +154,7 @@ async def each_connection_is_as_if_alone(dut):
     await gather(*(live(path, n, parameter("lives")) for n in range(connections)))
 
 
-@pytest.mark.parametrize(("connections", "lives", "lanes"), some(
+@pytest.mark.parametrize(("connections", "lives", "lanes"), shortened(
     "all widths with all numbers of connections", 3,
     dict.fromkeys((
         (4, 8, 4), (16, 3, 1),

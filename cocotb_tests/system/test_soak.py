@@ -14,7 +14,7 @@ import pytest
 from open_rnic.cocotb_tests import soak
 from open_rnic.cocotb_tests.datapath import SideBySide
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
-from open_rnic.cocotb_tests.lengths import some, widths
+from open_rnic.cocotb_tests.lengths import shortened, widths
 from open_rnic.cocotb_tests.soak import KINDS, Case, attempt, batch, shrunk
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.host_driver.mpa.rtr import rtr_ulpdu
@@ -68,7 +68,7 @@ def _all_well(report):
     assert not report.failures, "\n".join(report.failures)
 
 
-@pytest.mark.parametrize("part", some("more cases", 2, range(5)))
+@pytest.mark.parametrize("part", shortened("more cases", 2, range(5)))
 def test_10000_startup_frames_end_in_an_outcome_with_a_reason(part):
     report = batch("startup", SEED, range(2000 * part, 2000 * (part + 1)))
     _all_well(report)
@@ -76,7 +76,7 @@ def test_10000_startup_frames_end_in_an_outcome_with_a_reason(part):
     assert min(report.outcomes.values()) > 20  # mutations cause every outcome
 
 
-@pytest.mark.parametrize("part", some("more cases", 2, range(5)))
+@pytest.mark.parametrize("part", shortened("more cases", 2, range(5)))
 def test_9800_fpdu_streams_deliver_exactly_the_good_ulpdus(part):
     report = batch("stream", SEED, range(1960 * part, 1960 * (part + 1)))
     _all_well(report)

@@ -21,7 +21,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 
 from open_rnic.cocotb_tests.datapath import word_of
 from open_rnic.cocotb_tests.harness import parameter, simulate
-from open_rnic.cocotb_tests.lengths import some
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.rtl.mac.bench import mac_bench
 from open_rnic.cocotb_tests.uninitialised import dirty
 from open_rnic.host_driver.ddp import TAGGED_OCTETS, Opcode
@@ -325,7 +325,7 @@ async def frames_are_noted(dut):
 READS = {13.4: 3000, 16: 3500, 20: 4300}  # ns from a request to its response, by those of a cycle of the core
 
 
-@pytest.mark.parametrize(("sides", "least"), some("both ways at once are harder", 1, [("ab", 0.97), ("a", 0.98)]))
+@pytest.mark.parametrize(("sides", "least"), shortened("both ways at once are harder", 1, [("ab", 0.97), ("a", 0.98)]))
 def test_rdma_writes_fill_the_wire(sides, least, tmp_path):
     """One way, and both ways at once, where some ACKs take a frame of their own."""
     write(sides, tmp_path, least)
@@ -347,12 +347,12 @@ def run(bench, folder, ring=16384, core=16, connections=1, parameters=None, *, i
     simulate(made, bench, parameters=given, seed=seed)
 
 
-@pytest.mark.parametrize(("core", "most"), some("clocks of other boards", 1, READS.items()))
+@pytest.mark.parametrize(("core", "most"), shortened("clocks of other boards", 1, READS.items()))
 def test_an_rdma_read_is_answered_in_time(core, most, tmp_path):
     run(a_read_is_answered_soon, tmp_path, core=core, parameters={"most": most})
 
 
-@pytest.mark.parametrize("connections", some("4 have the same memories, and more", 1, [4, 1]))
+@pytest.mark.parametrize("connections", shortened("4 have the same memories, and more", 1, [4, 1]))
 def test_frames_do_not_depend_on_memory_that_nobody_has_written(connections, tmp_path):
     frames = []
     for is_dirty in (False, True):

@@ -12,7 +12,7 @@ from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge
 from cocotb.utils import get_sim_time
 
 from open_rnic.cocotb_tests.harness import never, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import some
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.rtl.mac.bench import SCALE, SIZES, Core, Phy, good, mac_bench, random_frames, sent_well
 from open_rnic.rtl.mac.frame_fifo import FrameFifo
 from open_rnic.rtl.mac.mac import EARLY, Mac
@@ -347,7 +347,7 @@ CLOCKS = {"62.5 MHz": (16, 100, -100), "50 MHz": (20, -100, 100)}
 FAST_ENOUGH = {"40 MHz": (25, -100, 100), "150 MHz": (6.6, 100, -100)}  # to transmit early
 
 
-@pytest.mark.parametrize("clocks", some("another clock of the core", 1, CLOCKS))
+@pytest.mark.parametrize("clocks", shortened("another clock of the core", 1, CLOCKS))
 @pytest.mark.parametrize(
     "test",
     [
@@ -362,7 +362,7 @@ def test_frames_pass(test, clocks):
     run(test, clocks)
 
 
-@pytest.mark.parametrize("clocks", some("clocks between the slowest and the fastest", 2, [*FAST_ENOUGH, *CLOCKS]))
+@pytest.mark.parametrize("clocks", shortened("clocks between the slowest and the fastest", 2, [*FAST_ENOUGH, *CLOCKS]))
 @pytest.mark.parametrize(
     "test",
     [
@@ -393,8 +393,8 @@ def simulate_mac(test, core, rx_offset, tx_offset, early, parameters, **options)
     simulate(partial(Mac, early=early), test, parameters=parameters, **options)
 
 
-@pytest.mark.parametrize("clocks", some("another clock of the core", 1, CLOCKS))
-@pytest.mark.parametrize("octets", some("a size between both ends", 2, [61, 1514, 60]))
+@pytest.mark.parametrize("clocks", shortened("another clock of the core", 1, CLOCKS))
+@pytest.mark.parametrize("octets", shortened("a size between both ends", 2, [61, 1514, 60]))
 @pytest.mark.parametrize("early", [None, EARLY])
 def test_line_rate_is_kept(early, octets, clocks):
     run(line_rate_is_kept, clocks, octets=octets, early=early)

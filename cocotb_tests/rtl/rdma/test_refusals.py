@@ -7,7 +7,7 @@ import cocotb
 import pytest
 
 from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import some
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma.bench import ALL_RIGHTS, MAY_INVALIDATE, Engine, cut_send, engine, request
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged
 from open_rnic.rtl.opcodes import INVALIDATES
@@ -285,7 +285,7 @@ async def what_accesses_no_octets_needs_no_stag(dut):
     assert not end.memory.touched
 
 
-@pytest.mark.parametrize("tries", some("more tries of each kind", 1, [4, 16]))
+@pytest.mark.parametrize("tries", shortened("more tries of each kind", 1, [4, 16]))
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 def test_refusals(lanes, tries):
     simulate(engine(lanes), __name__, parameters={"lanes": lanes, "tries": tries})

@@ -7,7 +7,7 @@ import cocotb
 import pytest
 
 from open_rnic.cocotb_tests.harness import bench, never, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import some
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma.bench import MAY_INVALIDATE, Engine, cut_tagged, engine, request
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged, decode
 from open_rnic.rtl.rdma.registers import Right
@@ -278,7 +278,7 @@ async def resets_while_memory_is_silent_do_not_mix_up_its_words(dut):
         await end.reset()
 
 
-@pytest.mark.parametrize("tries", some("more tries of each kind", 1, [6, 24]))
+@pytest.mark.parametrize("tries", shortened("more tries of each kind", 1, [6, 24]))
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 def test_revocation(lanes, tries):
     simulate(engine(lanes), __name__, parameters={"lanes": lanes, "tries": tries})

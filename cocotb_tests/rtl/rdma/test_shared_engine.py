@@ -7,7 +7,7 @@ import pytest
 from cocotb.triggers import ClockCycles, gather
 
 from open_rnic.cocotb_tests.harness import bench, never, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import some
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma import programs
 from open_rnic.cocotb_tests.rtl.rdma.bench import engine
 from open_rnic.cocotb_tests.rtl.rdma.shared_bench import SharedBench
@@ -46,7 +46,7 @@ RUNS += [(2, 1, 0), (2, 1, 1), (2, 1, 2), (2, 2, 0), (4, 1, 1), (4, 1, 2), (4, 2
 LIVES = {2: (5, 30), 4: (4, 20), 16: (3, 10)}  # of each connection, and the most steps of each
 
 
-@pytest.mark.parametrize(("connections", "lanes", "seed"), some("more seeds, and each width with each number", 3, RUNS))
+@pytest.mark.parametrize(("connections", "lanes", "seed"), shortened("more seeds, and each width with each number", 3, RUNS))
 def test_each_connection_is_its_twin(connections, lanes, seed):
     lives, steps = LIVES[connections]
     rng = random.Random(100 * connections + seed)
