@@ -1,7 +1,7 @@
 """Around every test run: functional coverage of all simulations (:mod:`.coverage`), and costs (:mod:`.costs`).
 
-:mod:`.collected` finds benches that no test runs, :mod:`.lengths` leaves out the tests of the long run, and
-:mod:`.system_packages` those that need more than this system has.
+:mod:`.collected` finds benches that no test runs, :mod:`.lengths` leaves out the tests of the long run,
+:mod:`.system_packages` those that need more than this system has, and :mod:`.changed` those that a change does not concern.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cocotb.regression import TestGenerator
 
-from open_rnic.cocotb_tests import collected, costs, coverage, lengths, system_packages
+from open_rnic.cocotb_tests import changed, collected, costs, coverage, lengths, system_packages
 from open_rnic.host_driver import ledger
 from open_rnic.host_driver.build_folders import built
 
@@ -21,11 +21,13 @@ HITS = pytest.StashKey[coverage.Hits]()
 
 def pytest_addoption(parser):
     lengths.add_option(parser)
+    changed.add_option(parser)
 
 
 def pytest_configure(config):
     config.pluginmanager.register(system_packages)
     config.pluginmanager.register(lengths)
+    config.pluginmanager.register(changed)
     if not hasattr(config, "workerinput"):  # xdist's workers write to the folder of the main process
         os.environ[coverage.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-coverage-")
         os.environ[ledger.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-ledger-")
@@ -50,7 +52,7 @@ def pytest_make_parametrize_id(val):
 
 def whole(config):
     """Whether this run includes all tests, and must therefore reach full coverage."""
-    chosen = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "collectonly", "stepwise")
+    chosen = ("keyword", "markexpr", "changed", "lf", "deselect", "ignore", "ignore_glob", "collectonly", "stepwise")
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not any(
         config.getoption(each, default=None) for each in chosen
     )
@@ -63,6 +65,7 @@ def pytest_sessionfinish(session, exitstatus):
         return
     spent = Path(os.environ.pop(ledger.VARIABLE))
     costs.merge(spent)
+    changed.remember(costs.last())
     shutil.rmtree(spent)
     folder = Path(os.environ.pop(coverage.VARIABLE))
     config.stash[HITS] = hits = coverage.read(folder)

@@ -86,7 +86,7 @@ def add(lines: Iterable[dict[str, Any]]) -> Costs:
             row[2] += 1
             row[3] += sum(parts.values())
             costs.parts["programs"] -= sum(parts.values())
-        else:
+        elif line["kind"] == "simulation":
             costs.parts.update(model=line["model"], programs=-line["model"])
     return costs
 
