@@ -11,7 +11,8 @@
 # make interop-boards: the same with the tops of two boards, with and without loss: all programs of Linux; some 15 minutes.
 # make boards: set everything up, build the bitstreams of all boards, and put what came of it into docs/boards.md.
 # make site: set everything up, and make the pages of docs a site in build/site.
-# All check first for what only the system can give.
+# make clean: delete all that was made, and empty the user's cache.
+# All but the last check first for what only the system can give.
 
 PYTHON ?= python3
 VENV := .venv
@@ -120,5 +121,8 @@ docs: setup
 site: setup types
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
+# The kinds are those of host_driver/cache.py. Nothing else in that folder is ours, wherever it lies.
 clean:
 	rm -rf build $(VENV)
+	cache="$${OPEN_RNIC_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/open-rnic}"; \
+	for kind in designs mutants proofs simulations; do rm -rf "$$cache/$$kind"; done
