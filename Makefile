@@ -1,5 +1,6 @@
 # make demo: set everything up, and show one connection through two simulated data paths.
 # make test: set everything up, and run the tests that a change needs.
+# make test-changed: the same with only those that the changes since the last commit concern; SINCE names another one.
 # make test-long: the same with every size, seed and width, which takes some times as long.
 # make prove: set everything up, and prove what the RTL must never do.
 # make soak: set everything up, and try a million mutated startup frames and MPA streams, then a million Ethernet frames
@@ -12,7 +13,8 @@
 # make interop-boards: the same with the tops of two boards, with and without loss: all programs of Linux; some 15 minutes.
 # make boards: set everything up, build the bitstreams of all boards, and put what came of it into docs/boards.md.
 # make site: set everything up, and make the pages of docs a site in build/site.
-# All check first for what only the system can give.
+# make clean: delete all that was made, and empty the user's cache.
+# All but the last check first for what only the system can give.
 
 PYTHON ?= python3
 VENV := .venv
@@ -23,13 +25,16 @@ FOLDERS := rtl host_driver boards cocotb_tests
 # read what the other has not written yet, and crash.
 COMPILED := yosys nextpnr-ecp5 nextpnr-ice40 nextpnr-himbaechel-gowin boolector
 
-.PHONY: demo test test-long prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs site clean system
+.PHONY: demo test test-changed test-long prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs site clean system
 
 demo: setup
 	$(BIN)/rnic demo
 
 test: setup
 	$(BIN)/pytest -n auto --dist worksteal
+
+test-changed: setup
+	$(BIN)/pytest -n auto --dist worksteal --changed $(or $(SINCE),HEAD)
 
 test-long: setup
 	$(BIN)/pytest -n auto --dist worksteal --long
@@ -124,5 +129,8 @@ docs: setup
 site: setup types
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
+# The kinds are those of host_driver/cache.py. Nothing else in that folder is ours, wherever it lies.
 clean:
 	rm -rf build $(VENV)
+	cache="$${OPEN_RNIC_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/open-rnic}"; \
+	for kind in designs mutants proofs simulations; do rm -rf "$$cache/$$kind"; done

@@ -1,7 +1,8 @@
 """Around every test run: functional coverage of all simulations (:mod:`.coverage`), and costs (:mod:`.costs`).
 
 :mod:`.collected` finds benches that no test runs, :mod:`.lengths` leaves out the tests of the long run,
-:mod:`.system_packages` those that need more than this system has, and :mod:`.changed` those that a change does not concern.
+:mod:`.system_packages` those that need more than this system has, and :mod:`.changed` those that a change does not
+concern.
 """
 
 import os

@@ -16,10 +16,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["Cache", "clear", "digest", "entries", "limit", "root", "size"]
+__all__ = ["KINDS", "Cache", "clear", "digest", "entries", "limit", "root", "size", "used"]
+
+KINDS = ("designs", "mutants", "proofs", "simulations")  # of entries: the folders in the cache
 
 _DONE = "done"  # the file in a complete entry; its time is that of the last use
+_TEXT = "text"  # the file in an entry that is a text
 _IN_USE = 3600  # seconds after its last use in which an entry is not evicted: a program may be about to start it
+_SMALL = 64 << 10  # octets up to which an entry evicts no other: there are many, and each would look at all entries
 
 
 def root() -> Path:
@@ -47,8 +51,14 @@ def digest(*parts: object) -> str:
 
 
 def entries() -> Iterator[Path]:
-    """Yield the folders of all complete entries of all kinds."""
-    yield from (done.parent for done in root().glob(f"*/*/{_DONE}"))
+    """Yield the folders of all complete entries of all kinds; the name of its parent is an entry's kind."""
+    for kind in KINDS:
+        yield from (done.parent for done in (root() / kind).glob(f"*/{_DONE}"))
+
+
+def used(entry: Path) -> float:
+    """Return the time of an entry's last use, in seconds since the epoch. Raises OSError if the entry is gone."""
+    return (entry / _DONE).stat().st_mtime
 
 
 def size(entry: Path) -> int:
@@ -61,14 +71,17 @@ def size(entry: Path) -> int:
 
 
 def clear() -> None:
-    """Delete the cache."""
-    shutil.rmtree(root(), ignore_errors=True)
+    """Delete all entries, complete or not, and nothing else, wherever the cache lies. Raises OSError."""
+    for kind in KINDS:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(root() / kind)
 
 
 class Cache:
-    """The entries of one ``kind``, such as ``simulations``: each a folder, named by its key."""
+    """The entries of one of the ``KINDS``: each a folder, named by its key."""
 
     def __init__(self, kind: str) -> None:
+        assert kind in KINDS
         self._kind = kind
 
     def find(self, key: str) -> Path | None:
@@ -87,16 +100,42 @@ class Cache:
         the files stay until the next attempt, so that a message may name a log among them. At last, the entries that
         were used longest ago are deleted, until the cache is within its :func:`limit`.
         """
+        limit()  # a wrong one is reported before the work
         entry = root() / self._kind / key
         with _locked(entry):
-            if self.find(key) is None:
+            new = self.find(key) is None
+            if new:
                 for each in entry.iterdir():
                     if each.name != "lock":
                         shutil.rmtree(each) if each.is_dir() else each.unlink()
                 fill(entry)
                 (entry / _DONE).touch()
-        _evict()
+        if new and size(entry) > _SMALL:
+            _evict()
         return entry
+
+    def text(self, key: str) -> str | None:
+        """Return the text that :meth:`keep` has kept under this key, or None."""
+        entry = self.find(key)
+        try:
+            return None if entry is None else (entry / _TEXT).read_text()
+        except FileNotFoundError:  # another process has deleted it since
+            return None
+
+    def texts(self, beginning: str) -> Iterator[str]:
+        """Yield the texts of all keys that begin so."""
+        for done in (root() / self._kind).glob(f"{beginning}*/{_DONE}"):
+            text = self.text(done.parent.name)
+            if text is not None:
+                yield text
+
+    def keep(self, key: str, text: str) -> None:
+        """Make an entry of a text."""
+
+        def fill(entry: Path) -> None:
+            (entry / _TEXT).write_text(text)
+
+        self.make(key, fill)
 
 
 @contextmanager
@@ -111,10 +150,10 @@ def _evict() -> None:
     ages = []
     for entry in entries():
         with suppress(OSError):  # another process has evicted it
-            ages.append(((entry / _DONE).stat().st_mtime, entry, size(entry)))
+            ages.append((used(entry), entry, size(entry)))
     excess = sum(octets for *_, octets in ages) - limit()
-    for used, entry, octets in sorted(ages):
-        if excess <= 0 or used > time.time() - _IN_USE:
+    for when, entry, octets in sorted(ages):
+        if excess <= 0 or when > time.time() - _IN_USE:
             return
         (entry / _DONE).unlink(missing_ok=True)
         shutil.rmtree(entry, ignore_errors=True)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import sys
+import time
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["digest", "imported", "needed"]
+__all__ = ["digest", "imported", "needed", "settled"]
 
 _PREFIX = "open_rnic."
 _ROOT = Path(__file__).parents[1]  # the folders of the package lie side by side, in a checkout and installed
+_BEGAN = time.time()
 
 
 def needed(modules: Iterable[str]) -> dict[str, Path]:
@@ -40,11 +43,25 @@ def needed(modules: Iterable[str]) -> dict[str, Path]:
 
 
 def digest(modules: Iterable[str]) -> str:
-    """Return a hash of the present text of :func:`needed`."""
+    """Return a hash of the present text of :func:`needed`, and of data in JSON beside a module, with its name."""
     texts = hashlib.sha256()
     for name, path in needed(modules).items():
-        texts.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+        for each in (path, path.with_suffix(".json")):
+            if each.is_file():
+                texts.update(f"{name}{each.suffix}".encode() + b"\0" + each.read_bytes() + b"\0")
     return texts.hexdigest()
+
+
+def settled() -> bool:
+    """Return whether no module of this project that is imported has changed since this process began.
+
+    Otherwise the text of :func:`digest` may not be what this process runs, and a result must not be kept under it.
+    """
+    files = [getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if _ours(name)]
+    try:
+        return all(Path(file).stat().st_ctime < _BEGAN for file in files if file)
+    except FileNotFoundError:
+        return False
 
 
 @cache
@@ -60,7 +77,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
             names = [each.name for each in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
-        yield from (name for name in names if name.startswith(_PREFIX) and _file(name) is not None)
+        yield from (name for name in names if _file(name) is not None)
 
 
 def _elsewhere(module: str) -> Path | None:
@@ -69,9 +86,13 @@ def _elsewhere(module: str) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin is not None else None
 
 
+def _ours(module: str) -> bool:
+    return module.startswith(_PREFIX)
+
+
 @cache
 def _file(module: str) -> Path | None:
-    if not module.startswith(_PREFIX):
+    if not _ours(module):
         return None
     path = _ROOT.joinpath(*module.removeprefix(_PREFIX).split("."))
     return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)

@@ -20,6 +20,7 @@ from typing import Any
 
 from open_rnic.cocotb_tests.mutation import sites
 from open_rnic.host_driver.build_folders import built
+from open_rnic.host_driver.cache import limit
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
@@ -85,7 +86,7 @@ def reasons() -> dict[str, str]:
 class Campaign:
     """The chosen mutants, and the killer of each dead one, in a file that pytest's plugin updates."""
 
-    def __init__(self, folder: Path, mutants: list[str], jobs: int, *, resume: bool = False):
+    def __init__(self, folder: Path, mutants: list[str], jobs: int, *, resume: bool = False, fresh: bool = False):
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / "plan.json"
         before = json.loads(self._file.read_text())["killed"] if resume and self._file.exists() else {}
@@ -93,6 +94,9 @@ class Campaign:
             "mutants": {key: number for number, key in enumerate(mutants, 1)},
             "killed": {key: test for key, test in before.items() if key in set(mutants)},
             "jobs": jobs,
+            "fresh": fresh,
+            "tried": 0,
+            "known": 0,
         }
 
     @property
@@ -104,6 +108,11 @@ class Campaign:
     def mutants(self) -> list[str]:
         """All mutants."""
         return list(self._plan["mutants"])
+
+    @property
+    def known(self) -> str:
+        """How many runs of tests on mutants are known from earlier campaigns, as a line."""
+        return f"{self._plan['known']} of {self._plan['tried']} runs of a test or proof on a mutant were known"
 
     @property
     def alive(self) -> list[str]:
@@ -119,7 +128,8 @@ class Campaign:
         self._file.write_text(json.dumps(plan))
         plugin = ["-p", f"{__package__}.tests", "--mutants", str(self._file), "-p", "no:cacheprovider", "-q", "-s"]
         command = [sys.executable, "-m", "pytest", *plugin, *map(str, files)]
-        done = subprocess.run(command, cwd=TESTS.parent, check=False)
+        variables = os.environ | {"PYTHONHASHSEED": "1"}  # the order of sets, too, is the same in each campaign
+        done = subprocess.run(command, cwd=TESTS.parent, env=variables, check=False)
         self._plan = json.loads(self._file.read_text())
         return done.returncode == 0
 
@@ -134,7 +144,10 @@ class Campaign:
                 if key not in self.killed and block in re.findall(r"\w+", stated.of):
                     mutant = SiteMutant(key)
                     tried = replace(stated, mutants=(*stated.mutants, mutant))
-                    if Job(tried, stated.lanes[0], mutant).run().verdict == "FAIL":
+                    outcome = Job(tried, stated.lanes[0], mutant).run(self._plan["fresh"])
+                    self._plan["tried"] += 1
+                    self._plan["known"] += outcome.known
+                    if outcome.verdict == "FAIL":
                         self.killed[key] = f"proof {stated.full_name}"
         self._file.write_text(json.dumps(self._plan, indent=1))
 
@@ -184,12 +197,17 @@ def main(arguments: list[str] | None = None) -> int:
         "--sample", action="store_true", help="a run of some minutes: without equivalent mutants, at 1 lane if possible"
     )
     parser.add_argument("--resume", action="store_true", help="continue with the mutants that the last run left alive")
+    parser.add_argument("--fresh", action="store_true", help="try again what is known from earlier runs")
     parser.add_argument("--markdown", type=Path, help="page in which to update the table between its comments")
     options = parser.parse_args(arguments)
     count = options.count if options.count is not None else SAMPLE if options.sample else 500
     for name, value in (("count", count), ("jobs", options.jobs)):
         if value < 1:
             parser.error(f"--{name} must be at least 1, not {value}")
+    try:
+        limit()
+    except ValueError as problem:
+        raise SystemExit(str(problem)) from None
     sites.install()
     known = mutants_at(LANES)
     excused = reasons()
@@ -198,7 +216,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not candidates:
         parser.error(f"no mutant's key contains --block {options.block!r}")
     mutants = choose(candidates, options.seed, count)
-    campaign = Campaign(built("mutation"), mutants, options.jobs, resume=options.resume)
+    campaign = Campaign(built("mutation"), mutants, options.jobs, resume=options.resume, fresh=options.fresh)
     blocks = [TESTS / "rtl" / each for each in BLOCKS]
     system = [TESTS / "system" / each for each in SYSTEM]
     for files, own in ((blocks + system, True), (system, False)):
@@ -209,6 +227,7 @@ def main(arguments: list[str] | None = None) -> int:
     campaign.prove(excused)
     text = table(campaign, excused)
     print(text)
+    print(campaign.known)
     if options.markdown:
         page = options.markdown.read_text()
         page = re.sub(r"(?s)(<!-- table -->\n).*?(<!-- end -->)", lambda m: m[1] + text + m[2], page)

@@ -61,7 +61,7 @@ def _branch() -> None:
     if os.waitpid(baseline, 0)[1] or harness._problems(Path("results.xml")):
         os._exit(2)
     _cycles.update(json.loads(Path("cycles.json").read_text()))
-    waiting, running, killed = list(task.mutants), {}, []
+    waiting, running, killed, unsure = list(task.mutants), {}, [], []
     while waiting or running:
         while waiting and len(running) < task.jobs:
             number = waiting.pop(0)
@@ -73,7 +73,9 @@ def _branch() -> None:
         number = running.pop(process)
         if _failed(number, status):
             killed.append(number)
-    Path(task.outcome).write_text(json.dumps(sorted(killed)))
+            if os.WIFSIGNALED(status):
+                unsure.append(number)
+    Path(task.outcome).write_text(json.dumps({"killed": sorted(killed), "unsure": unsure}))
     os._exit(0)
 
 

@@ -10,7 +10,11 @@ KILLED = 3  # exit code of a fork in which a test failed
 
 @dataclass(frozen=True)
 class Task:
-    """The tests' module, the mutants' numbers, the number of concurrent forks, and the file for the mutants killed."""
+    """The tests' module, the mutants' numbers, the number of concurrent forks, and the file for what became of each.
+
+    The file has lists of numbers in JSON: ``killed``, and ``unsure``, those of them whose forks ended by a signal. That
+    may be the one of the limit of processor time, which depends on the machine.
+    """
 
     module: str
     mutants: list[int]

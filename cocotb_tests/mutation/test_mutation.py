@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from open_rnic.cocotb_tests.mutation import __main__ as mutation
-from open_rnic.cocotb_tests.mutation import sites
+from open_rnic.cocotb_tests.mutation import sites, tests
+from open_rnic.host_driver import cache
 
 KEY = "rtl/a.py A.elaborate: a < b -> a <= b"
 
@@ -103,7 +104,7 @@ def test_an_invalid_option_is_named(arguments, message, capsys):
 BENCH = '''\
 from cocotb.triggers import RisingEdge
 from open_rnic.cocotb_tests.harness import bench, simulate
-from open_rnic.rtl.lib.stream import Stage
+from block import block
 
 
 @bench(cycles=100)
@@ -118,19 +119,59 @@ async def a_beat_passes(dut):
     assert dut.o__payload.value.to_unsigned() == 5
 
 def test_a_beat_passes():
-    simulate(Stage(8), __name__)
+    simulate(block(), __name__)
 '''
+BLOCK = """\
+from open_rnic.rtl.lib.stream import Stage
+
+def block():
+    return Stage(8)
+"""
+STAGE = "rtl/lib/stream.py Stage.elaborate: "
+SEEN = STAGE + "self.o.valid.eq(self.i.valid) -> nothing"
+UNSEEN = STAGE + "self.o.ready & ~stays -> ~stays"
+RESET = STAGE + "reset of o__valid = 0 -> 1"
 
 
-def test_a_test_kills_only_mutants_that_it_can_detect(tmp_path):
+@pytest.fixture
+def _other_verdicts(tmp_path, monkeypatch):
+    """A cache of its own, but with the user's simulations."""
+    simulations = cache.root() / "simulations"
+    simulations.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "simulations").symlink_to(simulations)
+    monkeypatch.setenv("OPEN_RNIC_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("_other_verdicts")
+def test_a_test_kills_only_mutants_that_it_can_detect_and_that_is_known_until_a_line_changes(tmp_path):
     """The test never clears ``ready``; all mutants of a Stage are in one build."""
-    stage = "rtl/lib/stream.py Stage.elaborate: "
-    seen = stage + "self.o.valid.eq(self.i.valid) -> nothing"
-    reset = stage + "reset of o__valid = 0 -> 1"
-    unseen = stage + "self.o.ready & ~stays -> ~stays"
-    (tmp_path / "test_stage.py").write_text(BENCH)
-    campaign = mutation.Campaign(tmp_path, [seen, unseen, reset], 2)
-    assert campaign.test([tmp_path / "test_stage.py"], 1, own=True)
-    assert list(campaign.killed) == [seen]
-    assert campaign.alive == [unseen, reset]
-    assert mutation.Campaign(tmp_path, [seen, unseen], 2, resume=True).alive == [unseen]
+    test, block = tmp_path / "test_stage.py", tmp_path / "block.py"
+
+    def tried(**options):
+        campaign = mutation.Campaign(tmp_path, [SEEN, UNSEEN, RESET], 2, **options)
+        assert campaign.test([test], 1, own=True)
+        assert list(campaign.killed) == [SEEN]
+        assert campaign.alive == [UNSEEN, RESET]
+        return campaign.known.partition(" runs")[0]
+
+    test.write_text(BENCH)
+    block.write_text(BLOCK)
+    assert tried() == "0 of 3"
+    assert mutation.Campaign(tmp_path, [SEEN, UNSEEN], 2, resume=True).alive == [UNSEEN]
+    assert tried() == "3 of 3"
+    assert tried(fresh=True) == "0 of 3"
+    block.write_text(BLOCK.replace("8", "9"))  # the text of the test is the same, and the design is not
+    assert tried() == "0 of 3"
+    test.write_text(BENCH.replace("payload.value = 5", "payload.value = 5  # still"))
+    assert tried() == "0 of 3"
+
+
+@pytest.mark.usefixtures("_other_verdicts")
+def test_verdicts_are_joined_and_not_kept_if_modules_have_changed_meanwhile(monkeypatch):
+    tests.remember("key", {1: True, 2: False})
+    tests.remember("key", {3: True})
+    tests.remember("other", {4: True})
+    monkeypatch.setattr(tests.sources, "settled", lambda: False)
+    tests.remember("key", {5: True})
+    assert tests.recall("key") == {1: True, 2: False, 3: True}

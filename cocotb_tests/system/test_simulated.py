@@ -231,7 +231,7 @@ def test_waves_are_a_file_per_device_and_contain_all_signals_of_the_views(tmp_pa
 
 
 def test_a_missing_compiler_is_named_with_its_package(monkeypatch, tmp_path):
-    monkeypatch.setenv("OPEN_RNIC_BUILD", str(tmp_path))
+    monkeypatch.setenv("OPEN_RNIC_CACHE", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
 
     async def body():
@@ -248,7 +248,7 @@ def builders():
 
 
 def test_a_killed_builder_is_reported(monkeypatch, tmp_path):
-    monkeypatch.setenv("OPEN_RNIC_BUILD", str(tmp_path))
+    monkeypatch.setenv("OPEN_RNIC_CACHE", str(tmp_path))
 
     async def body():
         building = asyncio.create_task(SimulatedDevice.open(lanes=1))

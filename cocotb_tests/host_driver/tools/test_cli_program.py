@@ -40,6 +40,7 @@ WRITERS = [
     ["registers", "--markdown"],
     ["boards"],
     ["boards", "--names"],
+    ["cache"],
     ["verilog", "--lanes", "1", "-o", "-"],
     ["frame"],
     ["deframe"],
@@ -157,7 +158,7 @@ def test_help_is_wrapped_where_the_terminal_ends_and_nowhere_else(width):
 
 
 def test_the_first_build_is_announced_without_a_terminal(tmp_path):
-    environment = os.environ | {"OPEN_RNIC_BUILD": str(tmp_path), "CXX": "no-such-compiler"}
+    environment = os.environ | {"OPEN_RNIC_CACHE": str(tmp_path), "CXX": "no-such-compiler"}
     status, _, err = rnic("demo", env=environment)
     first, last = err.splitlines()  # once, for both devices
     assert first == "rnic: building the simulation (device 4), once: some minutes"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from open_rnic.host_driver import ledger, sources
-from open_rnic.host_driver.cache import Cache, digest
+from open_rnic.host_driver.cache import Cache, digest, limit
 from open_rnic.host_driver.optional_packages import need
 
 _log = logging.getLogger(__name__)
@@ -129,12 +129,17 @@ def build(component: Any, *, waves: bool = False, optimize: str = OPTIMIZE) -> S
 
 def build_rtlil(name: str, source: str, *, waves: bool = False, optimize: str = OPTIMIZE) -> Simulation:
     """Build the simulation of a design in RTLIL with the top module ``top``; the folder's name begins with ``name``."""
-    entry = f"{name}-{digest(source, _tools(), waves, optimize)}"
+    entry = key(name, source, waves=waves, optimize=optimize)
     folder = _SIMULATIONS.find(entry)
     if folder is None:
         _check_system(waves)
         folder = _SIMULATIONS.make(entry, partial(_fill, name, source, waves, optimize))
     return Simulation(folder, waves)
+
+
+def key(name: str, source: str, *, waves: bool = False, optimize: str = OPTIMIZE) -> str:
+    """Return the name of the entry that :func:`build_rtlil` makes: it contains a hash of all inputs of the build."""
+    return f"{name}-{digest(source, _tools(), waves, optimize)}"
 
 
 def recall(
@@ -144,15 +149,22 @@ def recall(
 
     The key depends on ``what`` and on the current text of ``modules``, and of all that they import.
     """
+    modules = list(modules)
+    for maker in modules:
+        ledger.note("use", maker)
     note = digest(what, sources.digest(modules), _tools(), waves, optimize)
-    known = _NOTES.find(note)
-    folder = known and _SIMULATIONS.find((known / "simulation").read_text())
-    return note, folder and Simulation(folder, waves)
+    known = _NOTES.text(note)
+    folder = None if known is None else _SIMULATIONS.find(known)
+    return note, None if folder is None else Simulation(folder, waves)
 
 
 def remember(note: str, simulation: Simulation) -> None:
-    """Keep the name of the simulation under the key of :func:`recall`, so that later calls need not elaborate."""
-    _NOTES.make(note, lambda folder: (folder / "simulation").write_text(simulation.folder.name) and None)
+    """Keep the name of the simulation under the key of :func:`recall`, so that later calls need not elaborate.
+
+    The simulation was made by this process, after the key. So it is not kept if modules have changed meanwhile.
+    """
+    if sources.settled():
+        _NOTES.keep(note, simulation.folder.name)
 
 
 @cache
@@ -192,7 +204,14 @@ def _yosys(rtlil: str) -> str:
 
 
 def _check_system(waves: bool) -> None:
-    """Raise BuildError unless there is a compiler, and for waves the libraries with which Verilator packs FST files."""
+    """Raise BuildError unless there is a compiler, and for waves the libraries with which Verilator packs FST files.
+
+    Also if the limit of the cache is not a number.
+    """
+    try:
+        limit()
+    except ValueError as problem:
+        raise BuildError(str(problem)) from None
     if shutil.which(_compiler()) is None:
         raise BuildError("c++ is missing, which simulation needs: install the Debian package g++")
     if waves and (lacking := missing_headers()):

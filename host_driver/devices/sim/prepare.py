@@ -31,8 +31,8 @@ MAKERS = {
 _log = logging.getLogger(__name__)
 
 
-def find(what: str, *arguments: str, waves: bool = False) -> tuple[Path, Simulation | None]:
-    """Return the note file of a simulation, and the simulation, or None if it is not built: see :func:`.recall`.
+def find(what: str, *arguments: str, waves: bool = False) -> tuple[str, Simulation | None]:
+    """Return the key of a note, and the simulation, or None if it is not built: see :func:`.recall`.
 
     ``what`` is a key of MAKERS; ``arguments`` are those of the function ``make`` in its module.
     """

@@ -25,6 +25,7 @@ from open_rnic.host_driver.tools.cli import (
     bench,
     boards,
     build,
+    cache,
     connect,
     demo,
     find,
@@ -81,6 +82,7 @@ app.command()(registers.registers)
 app.command()(boards.boards)
 app.command()(build.build)
 app.command()(program.program)
+app.command()(cache.cache)
 app.command()(find.find)
 app.command()(inspect.inspect)
 app.command()(listen.listen)
