@@ -74,7 +74,7 @@ def play(path: Path, case: Case, iss: int, irs: int) -> None:
 
 
 async def play_the_scripts(dut):
-    """Play all that fit."""
+    """Play all that fit, and that take at most ``longest`` ms."""
     await start(dut)
     path = Path(dut)
 
@@ -82,6 +82,8 @@ async def play_the_scripts(dut):
         failures = []
         cases = [case for case in CASES if case.fits_the_path]
         for at, case in enumerate(cases, parameter("turn")):
+            if case.duration > parameter("longest"):
+                continue
             try:
                 play(path, case, *ISNS[at % len(ISNS)])
             except ScriptError as error:

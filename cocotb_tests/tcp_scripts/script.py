@@ -145,6 +145,11 @@ class Case:
         """Whether the network path in RTL can play the case, with the parameters that it is built with."""
         return not self.needs and not self.config
 
+    @property
+    def duration(self) -> int:
+        """The time from the first to the last step in ms."""
+        return sum(step.delay for script in self.scripts for step in script.steps)
+
 
 def _take(pattern: str, text: str) -> tuple[re.Match | None, str]:
     """Find a field, and return it and the text without it."""

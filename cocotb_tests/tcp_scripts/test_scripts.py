@@ -6,6 +6,7 @@ import cocotb
 import pytest
 
 from open_rnic.cocotb_tests.harness import simulate
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.tcp_scripts.cases import CASES
 from open_rnic.cocotb_tests.tcp_scripts.runner import ISNS, Player
 from open_rnic.cocotb_tests.tcp_scripts.subjects import Program, Twin
@@ -32,9 +33,14 @@ async def plays_the_scripts(dut):
     await play_the_scripts(dut)
 
 
-@pytest.mark.parametrize("turn", range(2))
-def test_the_path_does_what_the_scripts_say_and_what_the_twin_does(turn):
+ALL = 1 << 32  # ms
+
+
+@pytest.mark.parametrize(("turn", "longest"), shortened(
+    "other ISNs, and the five cases that take two thirds of all cycles", 1, [(0, 10_000), (0, ALL), (1, ALL)]
+))  # fmt: skip
+def test_the_path_does_what_the_scripts_say_and_what_the_twin_does(turn, longest):
     simulate(
         functools.partial(make, "4", "8192", "8192"), plays_the_scripts,
-        parameters={"turn": turn}, seconds=1800,
+        parameters={"turn": turn, "longest": longest}, seconds=1800,
     )  # fmt: skip
