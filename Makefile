@@ -102,7 +102,7 @@ $(VENV)/done: requirements.lock pyproject.toml | system
 
 system:
 	@need() { command -v "$$1" >/dev/null || { echo "$$1 is missing: install the Debian package $$2" >&2; exit 1; }; }; \
-	need c++ g++; need perl perl; need $(PYTHON) python3
+	need c++ g++; need $(PYTHON) python3
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	{ echo "Python's venv is missing: install the Debian package python3-venv" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

