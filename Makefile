@@ -2,6 +2,7 @@
 # make test: set everything up, and run the tests that a change needs.
 # make test-changed: the same with only those that the changes since the last commit concern; SINCE names another one.
 # make test-long: the same with every size, seed and width, which takes some times as long.
+# make costs: set everything up, run the tests with an empty cache, and put into docs/testing.md where the time went.
 # make prove: set everything up, and prove what the RTL must never do.
 # make soak: set everything up, and try a million mutated startup frames and MPA streams, then a million Ethernet frames
 #            in software and 100,000 in RTL, frames of all sizes at the MAC, then 1,000 programs for the RDMA engine, and
@@ -25,7 +26,7 @@ FOLDERS := rtl host_driver boards cocotb_tests
 # read what the other has not written yet, and crash.
 COMPILED := yosys nextpnr-ecp5 nextpnr-ice40 nextpnr-himbaechel-gowin boolector
 
-.PHONY: demo test test-changed test-long prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs site clean system
+.PHONY: demo test test-changed test-long costs prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs site clean system
 
 demo: setup
 	$(BIN)/rnic demo
@@ -38,6 +39,12 @@ test-changed: setup
 
 test-long: setup
 	$(BIN)/pytest -n auto --dist worksteal --long
+
+costs: setup
+	rm -rf build/cache
+	OPEN_RNIC_CACHE=$(CURDIR)/build/cache $(BIN)/pytest -n auto --dist worksteal
+	$(BIN)/python -m open_rnic.cocotb_tests.costs --markdown docs/testing.md
+	rm -rf build/cache
 
 prove: setup
 	$(BIN)/python -m open_rnic.cocotb_tests.proofs

@@ -34,7 +34,7 @@ def uses() -> Uses:
 
 def remember(ledger: Path) -> None:
     """Add what the tests in a ledger have used."""
-    found: Uses = defaultdict(set)
+    found: Uses = defaultdict(set, uses())
     for line in costs.read(ledger):
         if line["kind"] == "test":
             found[line["name"]] |= set()
@@ -42,7 +42,7 @@ def remember(ledger: Path) -> None:
             found[line["test"]].add(line["name"])
     path = _known()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({test: sorted(makers) for test, makers in (uses() | found).items()}))
+    path.write_text(json.dumps({test: sorted(makers) for test, makers in found.items()}))
 
 
 def differing(revision: str) -> set[Path]:

@@ -362,7 +362,7 @@ def test_frames_pass(test, clocks):
     run(test, clocks)
 
 
-@pytest.mark.parametrize("clocks", shortened("clocks between the slowest and the fastest", 2, [*FAST_ENOUGH, *CLOCKS]))
+@pytest.mark.parametrize("clocks", shortened("other clocks", 1, ["150 MHz", "40 MHz", *CLOCKS]))
 @pytest.mark.parametrize(
     "test",
     [
