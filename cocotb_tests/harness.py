@@ -25,7 +25,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -38,11 +39,14 @@ from cocotb.regression import TestGenerator
 from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
 
 from open_rnic.cocotb_tests import coverage
+from open_rnic.cocotb_tests.lengths import beside
 from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.rtl.together import Together
 from open_rnic.host_driver import ledger
 from open_rnic.host_driver.build_folders import built
 from open_rnic.host_driver.devices.sim.build import build, environment
 from open_rnic.host_driver.devices.sim.look import look
+from open_rnic.rtl.lib.lanes import LANES
 
 PERIOD = 10  # ns
 UNTIL_VALID = -1  # in a sink's ``backpressure``: ``ready`` is 0 until ``valid`` is 1
@@ -52,6 +56,43 @@ FIRST_BEAT_FIELDS = frozenset({"length", "place", "source", "destination", "sour
 
 
 # --- outside the simulation ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """A block in a simulation that has others beside it, which is faster to build than one simulation for each.
+
+    ``make(key)`` makes the block for each of ``keys``, such as numbers of lanes; the part is that of ``key``. A bench
+    sees the ports of the part alone, under their own names, with ``clk`` and ``rst``.
+    """
+
+    make: Callable[[Any], Any]
+    key: Any
+    keys: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        """What the names of the ports begin with."""
+        return f"part_{self.keys.index(self.key)}"
+
+    @property
+    def alone(self) -> functools.partial[Any]:
+        """The maker of the block without the others."""
+        return functools.partial(self.make, self.key)
+
+    @property
+    def together(self) -> functools.partial[Any]:
+        """The maker of all blocks."""
+        return functools.partial(_beside, self.make, self.keys)
+
+
+def _beside(make: Callable[[Any], Any], keys: tuple[Any, ...]) -> Together:
+    return Together(**{Part(make, key, keys).name: make(key) for key in keys})
+
+
+def at_width(make: Callable[[int], Any], lanes: int, among: Sequence[int] = LANES) -> Part:
+    """Return the block ``make(lanes)`` beside those of the other widths ``among`` that the same run has."""
+    return Part(make, lanes, beside(lanes, among))
 
 
 def simulate(
@@ -66,17 +107,20 @@ def simulate(
     """Run benches of one module on an Amaranth component; raise AssertionError unless all of them run and pass.
 
     ``component`` may also be a ``functools.partial`` that makes the component; it is called only if there is no build
-    of the component yet. ``__name__`` instead of benches means all of that module. Inside the simulation,
-    :func:`parameter` returns the ``parameters``. ``seed``, or else the environment variable COCOTB_RANDOM_SEED, repeats
-    a run; every failure reports its seed. After a failure the working folder is kept, with the log and, if ``waves`` is
-    set, an FST file. ``collects`` enables functional coverage of an ``MpaDatapath`` (:mod:`.coverage`), which increases
-    the run time by half. ``seconds`` limits the wall time, to end a simulation in which time does not advance;
-    :func:`bench` limits the number of cycles.
+    of the component yet; or it is a :class:`Part`. ``__name__`` instead of benches means all of that module. Inside
+    the simulation, :func:`parameter` returns the ``parameters``. ``seed``, or else the environment variable
+    COCOTB_RANDOM_SEED, repeats a run; every failure reports its seed. After a failure the working folder is kept, with
+    the log and, if ``waves`` is set, an FST file. ``collects`` enables functional coverage of an ``MpaDatapath``
+    (:mod:`.coverage`), which increases the run time by half. ``seconds`` limits the wall time, to end a simulation in
+    which time does not advance; :func:`bench` limits the number of cycles.
     """
     __tracebackhide__ = True
     test_module, names = chosen(benches)
+    part = f"{component.name}__" if isinstance(component, Part) else ""
+    component = component.together if isinstance(component, Part) else component
     simulation = build(component, waves=waves)
     streams = look(component, _streams) if isinstance(component, functools.partial) else _streams(component)
+    streams = {name.removeprefix(part): each for name, each in streams.items() if name.startswith(part)}
     # One folder per test, so that old results of failed tests do not accumulate.
     test = os.environ.get("PYTEST_CURRENT_TEST", test_module).rpartition("/")[2].removesuffix(" (call)")
     if "PYTEST_CURRENT_TEST" not in os.environ:
@@ -92,7 +136,9 @@ def simulate(
         "COCOTB_TEST_FILTER": rf"^{re.escape(test_module)}\.({'|'.join(map(re.escape, names))})(/|$)",
         "COCOTB_TESTCASE": "",
         "PYTHONWARNINGS": "error",
-        "BENCH": json.dumps({"parameters": parameters or {}, "streams": streams, "collects": collects}),
+        "BENCH": json.dumps({
+            "parameters": parameters or {}, "streams": streams, "collects": collects, "part": part
+        }),
     }
     began = ledger.started()
     with open(folder / "log", "w") as log:
@@ -172,6 +218,20 @@ def parameter(name: str) -> Any:
     return _bench()["parameters"][name]
 
 
+class _Within:
+    """The ports of a :class:`Part`, under their own names."""
+
+    def __init__(self, dut: Any, part: str):
+        self._dut, self._part = dut, part
+
+    def __getattr__(self, name: str) -> Any:
+        inside = getattr(self._dut, self._part + name, None)
+        return getattr(self._dut, name) if inside is None else inside
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+
 def bench(cycles: int = 100_000, **options: Any) -> Callable[[Callable[..., Awaitable[None]]], Any]:
     """Mark a coroutine function as a cocotb test that starts after reset, and fails if it takes more than ``cycles``.
 
@@ -180,6 +240,8 @@ def bench(cycles: int = 100_000, **options: Any) -> Callable[[Callable[..., Awai
 
     def mark(body: Callable[..., Awaitable[None]]) -> Any:
         async def run(dut: Any, **arguments: Any) -> None:
+            if part := _bench()["part"]:
+                dut = _Within(dut, part)
             if hasattr(dut, "clk"):
                 Clock(dut.clk, PERIOD, "ns").start()
                 dut.rst.value = 1

@@ -10,6 +10,7 @@ A test belongs to both unless it is marked with the reason why ``make test`` can
 This module is a plugin of pytest: without the option ``--long``, it deselects the marked tests, and says how many.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -25,9 +26,17 @@ def long(reason: str) -> pytest.MarkDecorator:
 
 def widths(*lanes: int) -> list[Any]:
     """Return these widths as parameters of tests; of those whose RTL is the same, ``make test`` has one."""
-    kept = {next((each for each in alike if each in lanes), None) for alike in _ALIKE}
     same = long("a width with the RTL of another one")
-    return [each if each in kept else pytest.param(each, marks=same) for each in lanes]
+    return [each if each in _short(lanes) else pytest.param(each, marks=same) for each in lanes]
+
+
+def beside(lanes: int, among: Sequence[int]) -> tuple[int, ...]:
+    """Return the widths ``among`` that ``make test`` has, if ``lanes`` is one of them, else all others."""
+    return tuple(each for each in among if (each in _short(among)) == (lanes in _short(among)))
+
+
+def _short(lanes: Sequence[int]) -> set[int | None]:
+    return {next((each for each in alike if each in lanes), None) for alike in _ALIKE}
 
 
 def shortened(reason: str, few: int, values: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from amaranth.hdl import Module
 from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.cocotb_tests.harness import Rate, Sink, Source, bench, never, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.harness import Part, Rate, Sink, Source, bench, never, parameter, pauses, simulate, stalls
 from open_rnic.rtl.layouts import packet
 
 
@@ -58,15 +58,27 @@ async def rate_is_counted(dut):
     assert rate.used == rate.moved + (3 if parameter("slow") else 0)
 
 
+KINDS = ((1, 0), (4, 0), (1, 1), (1, 2), (1, 3))  # lanes and faults
+
+
+def packet_fifo(lanes, fault=0):
+    return Part(of_kind, (lanes, fault), KINDS)
+
+
+def of_kind(kind):
+    lanes, fault = kind
+    return PacketFifo(lanes, fault=fault)
+
+
 @pytest.mark.parametrize(("idle", "busy"), [(0, 0), (0.3, 0), (0, 0.3), (0.5, 0.5)])
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_packets_pass(lanes, idle, busy):
-    simulate(PacketFifo(lanes), packets_pass, parameters={"idle": idle, "busy": busy})
+    simulate(packet_fifo(lanes), packets_pass, parameters={"idle": idle, "busy": busy})
 
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_rate_is_counted(slow):
-    simulate(PacketFifo(1), rate_is_counted, parameters={"slow": slow})
+    simulate(packet_fifo(1), rate_is_counted, parameters={"slow": slow})
 
 
 def test_a_partial_is_elaborated_only_once(monkeypatch):
@@ -78,17 +90,17 @@ def test_a_partial_is_elaborated_only_once(monkeypatch):
 
 def test_a_lost_beat_is_a_failure():
     with pytest.raises(AssertionError, match="changed or withdrawn"):
-        simulate(PacketFifo(1, fault=1), packets_pass, parameters={"idle": 0.5, "busy": 0.5}, seed=1)
+        simulate(packet_fifo(1, fault=1), packets_pass, parameters={"idle": 0.5, "busy": 0.5}, seed=1)
 
 
 def test_a_hang_is_a_failure():
     with pytest.raises(AssertionError, match="not finished after 20000 cycles"):
-        simulate(PacketFifo(1, fault=2), packets_pass, parameters={"idle": 0, "busy": 0})
+        simulate(packet_fifo(1, fault=2), packets_pass, parameters={"idle": 0, "busy": 0})
 
 
 def test_a_valid_that_waits_for_ready_is_a_failure():
     with pytest.raises(AssertionError, match="not finished after 20000 cycles"):
-        simulate(PacketFifo(1, fault=3), packets_pass, parameters={"idle": 0, "busy": 0.3}, seed=1)
+        simulate(packet_fifo(1, fault=3), packets_pass, parameters={"idle": 0, "busy": 0.3}, seed=1)
 
 
 def test_a_bench_that_the_simulation_does_not_find_is_a_failure():
@@ -97,7 +109,7 @@ def test_a_bench_that_the_simulation_does_not_find_is_a_failure():
         """Is no variable of the module."""
 
     with pytest.raises(AssertionError, match=r"\nthe bench .*absent did not run\nseed"):
-        simulate(PacketFifo(1), rate_is_counted, absent, parameters={"slow": False})
+        simulate(packet_fifo(1), rate_is_counted, absent, parameters={"slow": False})
 
 
 def test_benches_of_several_modules_are_rejected():

@@ -1,11 +1,10 @@
 """The source, sink and monitor of MPA streams: FPDUs are correct, and every fault is found at its place."""
 
-import functools
 import random
 
 import pytest
 
-from open_rnic.cocotb_tests.harness import Monitor, Sink, Source, bench, never, parameter, pauses, simulate
+from open_rnic.cocotb_tests.harness import Monitor, Sink, Source, at_width, bench, never, parameter, pauses, simulate
 from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.mpa import Checker, Fault, MpaError, MpaMonitor, MpaSink, MpaSource, layout, spoilt
 from open_rnic.cocotb_tests.vectors import FPDUS
@@ -134,11 +133,11 @@ async def a_monitor_ends_a_test_that_does_not_call_it(dut):
 @pytest.mark.parametrize("markers", [False, True])
 @pytest.mark.parametrize("lanes", widths(*LANES))
 def test_a_good_stream(lanes, markers):
-    simulate(functools.partial(Packets, lanes), good_fpdus_pass_and_are_monitored, parameters={"markers": markers})
+    simulate(at_width(Packets, lanes), good_fpdus_pass_and_are_monitored, parameters={"markers": markers})
 
 
 @pytest.mark.parametrize(
     "bench", [a_fault_is_reported_with_its_stream_offset, a_monitor_ends_a_test_that_does_not_call_it]
 )
 def test_a_bad_stream(bench):
-    simulate(functools.partial(Packets, 4), bench)
+    simulate(at_width(Packets, 4), bench)

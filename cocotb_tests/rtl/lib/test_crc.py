@@ -1,7 +1,6 @@
 # amaranth: UnusedElaboratable=no
 """The CRC-32C core, compared with published vectors and with Amaranth's CRC, which is independent of this project."""
 
-import functools
 import random
 
 import cocotb
@@ -9,7 +8,7 @@ import pytest
 from amaranth.lib.crc.catalog import CRC32_ISCSI
 from cocotb.triggers import RisingEdge
 
-from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, simulate, stalls
+from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, parameter, simulate, stalls
 from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.rtl.together import Together
 from open_rnic.cocotb_tests.vectors import CRCS
@@ -83,7 +82,7 @@ async def the_appender_appends_known_crcs(dut):
 
 @pytest.mark.parametrize("lanes", widths(*LANES))
 def test_crc32c(lanes):
-    simulate(functools.partial(blocks, lanes), __name__, parameters={"lanes": lanes})
+    simulate(at_width(blocks, lanes), __name__, parameters={"lanes": lanes})
 
 
 @pytest.mark.parametrize("each", CRCS, ids=lambda each: each.octets.hex()[:8])

@@ -8,7 +8,7 @@ import pytest
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.datapath import cut
-from open_rnic.cocotb_tests.harness import Rate, Sink, Source, bench, pauses, simulate, stalls
+from open_rnic.cocotb_tests.harness import Rate, Sink, Source, at_width, bench, pauses, simulate, stalls
 from open_rnic.cocotb_tests.ice40 import Ice40
 from open_rnic.cocotb_tests.rtl.together import Together
 from open_rnic.rtl.events import Event, EventQueue
@@ -164,7 +164,7 @@ async def events_of_one_cycle_are_queued_in_the_order_of_their_sources(dut):
 
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 def test_queues(lanes):
-    simulate(functools.partial(blocks, lanes), __name__)
+    simulate(at_width(blocks, lanes, (1, 4, 16)), __name__)
 
 
 def test_queues_of_an_ice40():

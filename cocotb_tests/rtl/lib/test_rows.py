@@ -5,7 +5,7 @@ import random
 import pytest
 from cocotb.triggers import FallingEdge
 
-from open_rnic.cocotb_tests.harness import bench, parameter, simulate
+from open_rnic.cocotb_tests.harness import Part, bench, parameter, simulate
 from open_rnic.cocotb_tests.proofs.rows import _INITIAL, Block
 from open_rnic.rtl.lib.rows import Rows
 
@@ -36,9 +36,12 @@ async def each_connection_finds_its_own_row(dut):
         active = to if turns else active
 
 
-@pytest.mark.parametrize("connections", [2, 3, 16])
+CONNECTIONS = (2, 3, 16)
+
+
+@pytest.mark.parametrize("connections", CONNECTIONS)
 def test_each_connection_finds_its_own_row(connections):
-    simulate(Block(connections), __name__, parameters={"connections": connections})
+    simulate(Part(Block, connections, CONNECTIONS), __name__, parameters={"connections": connections})
 
 
 def test_number_of_connections_is_checked():

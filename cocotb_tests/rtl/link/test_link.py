@@ -10,7 +10,7 @@ import pytest
 from cobs import cobs
 from cocotb.triggers import FallingEdge, RisingEdge, Timer
 
-from open_rnic.cocotb_tests.harness import PERIOD, Source, bench, parameter, pauses, simulate
+from open_rnic.cocotb_tests.harness import PERIOD, Part, Source, bench, parameter, pauses, simulate
 from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.rtl.together import Together
 from open_rnic.host_driver.devices.serial.frames import frame as framed
@@ -23,7 +23,7 @@ from open_rnic.rtl.link.responses import APART, Responses
 from open_rnic.rtl.link.uart import Uart, UartRx, UartTx
 
 SIZE = 2048
-PERIODS = [Fraction(4), Fraction(25, 3), Fraction(16), Fraction(25_000_000, 115_200)]
+PERIODS = (Fraction(4), Fraction(25, 3), Fraction(16), Fraction(25_000_000, 115_200))
 
 
 # --- the UART
@@ -171,7 +171,7 @@ async def octets_are_sent_immediately_if_the_wire_is_idle(dut):
 @pytest.mark.parametrize("period", shortened("more rates of the line", 2, PERIODS), ids=str)
 def test_uart(period):
     simulate(
-        partial(Uart, period),
+        Part(Uart, period, PERIODS),
         octets_of_a_sender_with_a_rate_error_of_two_percent_are_received,
         an_octet_without_a_stop_bit_is_discarded_and_the_next_one_is_received,
         octets_survive_a_glitch_of_one_sample_in_every_bit,

@@ -1,12 +1,11 @@
 # amaranth: UnusedElaboratable=no
 """ChunkPacker alone: the times at which incomplete beats are sent."""
 
-import functools
 
 import pytest
 from cocotb.triggers import RisingEdge
 
-from open_rnic.cocotb_tests.harness import Source, bench, parameter, simulate
+from open_rnic.cocotb_tests.harness import Source, at_width, bench, parameter, simulate
 from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 
 
@@ -29,4 +28,4 @@ async def each_new_lane_is_sent_once_even_if_empty_chunks_follow(dut):
 
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 def test_chunks(lanes):
-    simulate(functools.partial(ChunkPacker, lanes), __name__, parameters={"lanes": lanes})
+    simulate(at_width(ChunkPacker, lanes, (1, 4, 16)), __name__, parameters={"lanes": lanes})

@@ -1,13 +1,12 @@
 # amaranth: UnusedElaboratable=no
 """The fence alone: a sink that stalls does not change the ULPDUs that the fence makes itself."""
 
-import functools
 import random
 
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, simulate, stalls
+from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, parameter, simulate, stalls
 from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
 from open_rnic.rtl.lib.lanes import LANES
@@ -56,4 +55,4 @@ async def an_rtr_leaves_before_the_first_ulpdu(dut):
 @pytest.mark.parametrize("rtr_send", [Rtr.SEND, Rtr.WRITE, Rtr.READ])
 @pytest.mark.parametrize("lanes", widths(*LANES))
 def test_fence(lanes, rtr_send):
-    simulate(functools.partial(Fence, lanes), __name__, parameters={"lanes": lanes, "rtr_send": rtr_send})
+    simulate(at_width(Fence, lanes), __name__, parameters={"lanes": lanes, "rtr_send": rtr_send})

@@ -2,12 +2,11 @@
 """LengthFifo announces the length of each packet with its first beat, and passes packets that do not fit."""
 
 import random
-from functools import partial
 
 import pytest
 from cocotb.triggers import ClockCycles
 
-from open_rnic.cocotb_tests.harness import Rate, Sink, Source, bench, pauses, simulate
+from open_rnic.cocotb_tests.harness import Part, Rate, Sink, Source, bench, pauses, simulate
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
 from open_rnic.rtl.mpa.length import UNKNOWN, LengthFifo
 
@@ -74,10 +73,17 @@ async def a_beat_is_transferred_in_each_cycle(dut):
     assert rate.used == rate.moved == 20 * source.beats(OCTETS // 4)
 
 
+SIZES = ((1, OCTETS), (4, OCTETS), (16, OCTETS), (16, 2 * (UNKNOWN + 1)))  # lanes, and octets that have room
+
+
+def fifo(size):
+    return LengthFifo(*size)
+
+
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 def test_lengths(lanes):
     simulate(
-        partial(LengthFifo, lanes, OCTETS),
+        Part(fifo, (lanes, OCTETS), SIZES),
         the_first_beat_has_the_length_of_the_packet,
         a_packet_waits_until_its_end_has_arrived,
         a_packet_that_does_not_fit_passes_with_an_invalid_length,
@@ -87,7 +93,7 @@ def test_lengths(lanes):
 
 
 def test_lengths_saturate():
-    simulate(partial(LengthFifo, 16, 2 * (UNKNOWN + 1)), lengths_saturate)
+    simulate(Part(fifo, SIZES[-1], SIZES), lengths_saturate)
 
 
 @pytest.mark.parametrize("octets", [64, 1000, -128])

@@ -1,7 +1,6 @@
 # amaranth: UnusedElaboratable=no
 """RtrDetector alone: FPDUs without gaps, and a Read RTR that leaves while an FPDU arrives."""
 
-import functools
 import itertools
 import random
 
@@ -11,7 +10,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from cocotb.triggers import RisingEdge
 
-from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, simulate
+from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, parameter, simulate
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
 from open_rnic.rtl.layouts import CheckedUlpdu
@@ -87,4 +86,4 @@ async def a_read_rtr_may_leave_while_an_fpdu_arrives(dut):
 @pytest.mark.parametrize("bench", [ulpdus_follow_an_rtr_without_a_gap, a_read_rtr_may_leave_while_an_fpdu_arrives])
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_rtr_detector(lanes, bench):
-    simulate(functools.partial(detector, lanes), bench, parameters={"lanes": lanes})
+    simulate(at_width(detector, lanes, (1, 4)), bench, parameters={"lanes": lanes})

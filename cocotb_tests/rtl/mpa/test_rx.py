@@ -15,7 +15,7 @@ from amaranth.sim import Simulator
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.datapath import cut, filler
-from open_rnic.cocotb_tests.harness import Sink, Source, bench, never, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, never, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.ice40 import Ice40
 from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
@@ -211,7 +211,7 @@ async def wrong_crcs_are_detected(dut):
 
 @pytest.mark.parametrize("lanes", widths(1, 2, 4, 16))
 def test_rx_blocks(lanes):
-    simulate(functools.partial(blocks, lanes), __name__, parameters={"lanes": lanes})
+    simulate(at_width(blocks, lanes, (1, 2, 4, 16)), __name__, parameters={"lanes": lanes})
 
 
 def test_rx_blocks_of_an_ice40():

@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 
 from open_rnic.cocotb_tests.datapath import filler
-from open_rnic.cocotb_tests.harness import Sink, Source, bench, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.ice40 import Ice40
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.fpdu import FpduFramer as Software
@@ -105,7 +105,7 @@ async def the_appender_appends_the_crc_its_complement_or_zero_and_cuts_an_aborte
 
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 def test_tx_blocks(lanes):
-    simulate(functools.partial(blocks, lanes), __name__, parameters={"lanes": lanes})
+    simulate(at_width(blocks, lanes, (1, 4, 16)), __name__, parameters={"lanes": lanes})
 
 
 def test_tx_blocks_of_an_ice40():

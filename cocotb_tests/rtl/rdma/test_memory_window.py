@@ -1,7 +1,6 @@
 # amaranth: UnusedElaboratable=no
 """The host's access to the memory behind the engine, with the engine at work and with a memory that stalls."""
 
-import functools
 import random
 
 import cocotb
@@ -9,7 +8,7 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 
-from open_rnic.cocotb_tests.harness import bench, never, pauses, simulate, stalls
+from open_rnic.cocotb_tests.harness import at_width, bench, never, pauses, simulate, stalls
 from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, Engine, cut_tagged, request
 from open_rnic.host_driver.ddp import Opcode, ReadRequest
@@ -133,4 +132,4 @@ async def a_message_has_the_octets_that_the_host_wrote_before_it(dut, busy):
 
 @pytest.mark.parametrize("lanes", widths(*LANES))
 def test_memory_window(lanes):
-    simulate(functools.partial(Windowed, lanes), __name__, parameters={"lanes": lanes})
+    simulate(at_width(Windowed, lanes), __name__, parameters={"lanes": lanes})

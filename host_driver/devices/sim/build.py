@@ -109,13 +109,13 @@ def build(component: Any, *, waves: bool = False, optimize: str = OPTIMIZE) -> S
     has changed. ``optimize`` is an option of the compiler: see :data:`OPTIMIZE`.
     """
     if isinstance(component, partial):
-        maker = component.func
-        what = f"{maker.__module__} {maker.__qualname__} {component.args} {sorted(component.keywords.items())}"
-        note, simulation = recall(what, [maker.__module__], waves=waves, optimize=optimize)
+        modules: set[str] = set()
+        what = _described(component, modules)
+        note, simulation = recall(what, sorted(modules), waves=waves, optimize=optimize)
         if simulation is None:
             began = ledger.own()
             made = component()
-            ledger.note("elaboration", maker.__qualname__, python=ledger.own() - began)
+            ledger.note("elaboration", type(made).__name__, python=ledger.own() - began)
             simulation = build(made, waves=waves, optimize=optimize)
             remember(note, simulation)
         return simulation
@@ -125,6 +125,17 @@ def build(component: Any, *, waves: bool = False, optimize: str = OPTIMIZE) -> S
     source = rtlil.convert(component, name=TOP, emit_src=False)
     ledger.note("elaboration", type(component).__name__, python=ledger.own() - began)
     return build_rtlil(type(component).__name__, source, waves=waves, optimize=optimize)
+
+
+def _described(made_from: Any, modules: set[str]) -> str:
+    """Describe a maker with its arguments, which may be makers, too; add their modules to ``modules``."""
+    if isinstance(made_from, partial):
+        arguments = [*made_from.args, *(each for item in sorted(made_from.keywords.items()) for each in item)]
+        return " ".join(_described(each, modules) for each in (made_from.func, *arguments))
+    if callable(made_from):
+        modules.add(made_from.__module__)
+        return f"{made_from.__module__}.{made_from.__qualname__}"
+    return repr(made_from)
 
 
 def build_rtlil(name: str, source: str, *, waves: bool = False, optimize: str = OPTIMIZE) -> Simulation:
