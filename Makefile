@@ -17,6 +17,9 @@
 # make clean: delete all that was made, and empty the user's cache.
 # All but the last check first for what only the system can give.
 
+# Python keeps the bytecode of modules: tests start some thousand processes, which would compile them again each.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from open_rnic.host_driver import ledger, sources
+from open_rnic.host_driver.build_folders import built
 from open_rnic.host_driver.cache import Cache, digest, limit
 from open_rnic.host_driver.optional_packages import need
 
@@ -76,7 +77,10 @@ def environment(test_module: str) -> dict[str, str]:
     if libpython is None:
         raise BuildError("Python's shared library is missing (Debian package libpython3-dev)")
     libraries = [str(_cocotb("libs_dir")), os.environ.get("LD_LIBRARY_PATH")]
-    return os.environ | {
+    # A simulation imports hundreds of modules, which take seconds without bytecode. It is kept in any case, elsewhere if
+    # the environment forbids it beside the modules.
+    elsewhere = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(built("bytecode"))}
+    return os.environ | (elsewhere if os.environ.get("PYTHONDONTWRITEBYTECODE") else {}) | {
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
         "GPI_USERS": f"{libpython};{cocotb_tools.config.pygpi_entry_point()}",
         "PYGPI_PYTHON_BIN": sys.executable,
