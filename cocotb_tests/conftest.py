@@ -1,9 +1,10 @@
 """Around every test run: functional coverage of all simulations (:mod:`.coverage`), and costs (:mod:`.costs`).
 
-The plugin :mod:`.system_packages` leaves out tests that need more than this system has, and :mod:`.lengths` those of the
-long run.
+The plugin :mod:`.system_packages` leaves out tests that need more than this system has, and :mod:`.lengths` those of
+the long run.
 """
 
+import gc
 import os
 import shutil
 import tempfile
@@ -28,6 +29,10 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput"):  # xdist's workers write to the folder of the main process
         os.environ[coverage.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-coverage-")
         os.environ[ledger.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-ledger-")
+
+
+def pytest_collection_finish():
+    gc.freeze()  # tests collect garbage, which need not look at all modules and tests each time
 
 
 @pytest.hookimpl(wrapper=True)
