@@ -9,7 +9,7 @@ from open_rnic.boards.build import NAME, plan, top
 
 
 @cache
-def whole(name: str, connections: int = 1) -> dict[str, str]:
+def whole(name: str, connections: int) -> dict[str, str]:
     """Return the files, by name, from which the tools make a board's whole RNIC with so many connections."""
     board = find(name)
     board = replace(board, ethernet=board.ethernet.sized(connections))

@@ -215,6 +215,7 @@ def test_a_missing_vendors_tool_leaves_its_scripts(core, tmp_path, monkeypatch, 
 def test_a_bitstream_of_a_vendors_tool_is_a_success(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("open_rnic.boards.build._tool", lambda *_: "vivado")
     monkeypatch.setattr("open_rnic.boards.build._run", lambda folder, *_: (folder / "top.bit").touch())
+    monkeypatch.setattr("open_rnic.boards.build.top", lambda *_: Module())
     assert run(["build", "arty_a7", "--core", "mpa", "--lanes", "1", "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out == (
         f"arty_a7: vivado has made {tmp_path}/top.bit; its reports are beside it, and are not evaluated here\n"

@@ -103,7 +103,7 @@ def test_an_ecp5_pll_makes_several_clocks_from_one_vco():
 ])  # fmt: skip
 def test_nextpnr_gets_all_frequencies(name):
     board = find(name)
-    files = whole(name)
+    files = whole(name, 1)
     constraints, design = files["top.lpf"], files["top.il"]
     assert 'FREQUENCY PORT "eth_rgmii_0__rx_clk__io" 125000000.0 HZ;' in constraints
     assert f'attribute \\FREQUENCY_PIN_CLKOP "{board.ethernet.clock_hz / 1e6}"' in design
