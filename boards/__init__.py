@@ -1,8 +1,14 @@
 """Boards that the data path is built for: each has a module with its ``BOARD``."""
 
-from importlib import import_module
+from __future__ import annotations
 
-from open_rnic.boards.board import Board, Core, Ethernet
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from open_rnic.boards.core import Core
+
+if TYPE_CHECKING:
+    from open_rnic.boards.board import Board, Ethernet
 
 BOARDS = (
     "arty_a7",

@@ -6,6 +6,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
+from open_rnic.boards.core import Core
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.rgmii import RgmiiDelays
 
@@ -18,14 +19,6 @@ LEAST_PERIOD = 8
 INSIDE = 16
 
 _NO_DELAYS = RgmiiDelays()
-
-
-class Core(StrEnum):
-    """What a board's top contains behind the link."""
-
-    RNIC = "rnic"  # the whole RNIC: Ethernet MAC, TCP, MPA and RDMA
-    MPA = "mpa"  # the MPA data path
-    RDMA = "rdma"  # the data path with an RDMA engine and memory
 
 
 class Interface(StrEnum):

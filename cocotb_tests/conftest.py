@@ -5,6 +5,7 @@
 concern.
 """
 
+import gc
 import os
 import shutil
 import tempfile
@@ -32,6 +33,10 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput"):  # xdist's workers write to the folder of the main process
         os.environ[coverage.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-coverage-")
         os.environ[ledger.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-ledger-")
+
+
+def pytest_collection_finish():
+    gc.freeze()  # tests collect garbage, which need not look at all modules and tests each time
 
 
 @pytest.hookimpl(wrapper=True)

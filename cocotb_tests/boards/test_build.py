@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from amaranth.build import ResourceError
+from amaranth.hdl import Module
 
 from open_rnic.boards import BOARDS, find
 from open_rnic.boards.board import LEAST_PERIOD
@@ -17,6 +18,7 @@ from open_rnic.boards.build import BuildError, Result, build
 from open_rnic.boards.clock import PLLS, ecp5_pll, xilinx_pll
 from open_rnic.boards.flows import FLOWS
 from open_rnic.boards.top import BoardTop
+from open_rnic.cocotb_tests.lengths import long, shortened
 from open_rnic.host_driver.tools.cli import run
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.link.uart import check_period
@@ -47,7 +49,10 @@ def test_a_board_matches_its_description(name):
         assert dividers(board.oscillator_hz, board.clock_hz)
 
 
-@pytest.mark.parametrize("name", ["colorlight_i5", "ecpix5_45f", "orangecrab_85f", "tang_primer_20k", "ulx3s_12f"])
+@pytest.mark.parametrize("name", shortened(
+    "boards of the same flow as colorlight_i5", 2,
+    ["colorlight_i5", "tang_primer_20k", "ecpix5_45f", "orangecrab_85f", "ulx3s_12f"],
+))  # fmt: skip
 def test_the_constraint_file_has_the_boards_pins(name, tmp_path):
     """Every pin of the UART is constrained, and no generated file contains the path of the source."""
     board = find(name)
@@ -185,14 +190,19 @@ def test_other_netlists_are_tried_if_synthesis_fails(tmp_path, monkeypatch):
         raise BuildError("synthesis failed")
 
     monkeypatch.setattr("open_rnic.boards.build._run", fails)
+    monkeypatch.setattr("open_rnic.boards.build.top", lambda *_: Module())
     with pytest.raises(BuildError):
         build("ulx3s", tmp_path, lanes=1, stage=lambda _: None)
     assert len(set(scripts)) == len(FLOWS["ecp5"].scripts) == 3
 
 
-def test_a_missing_vendors_tool_leaves_its_scripts(tmp_path, monkeypatch, capsys):
+WHOLE = pytest.param("rnic", marks=long("the whole RNIC takes a minute; the cells of the board are in that of MPA"))
+
+
+@pytest.mark.parametrize("core", ["mpa", WHOLE])
+def test_a_missing_vendors_tool_leaves_its_scripts(core, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert run(["build", "arty_a7", "--lanes", "1", "--out", str(tmp_path)]) == 1
+    assert run(["build", "arty_a7", "--core", core, "--lanes", "1", "--out", str(tmp_path)]) == 1
     assert capsys.readouterr().err.endswith(
         f"rnic: arty_a7: vivado is not on the PATH: its input is in {tmp_path}, where build_top.sh starts the build\n"
     )
@@ -205,6 +215,7 @@ def test_a_missing_vendors_tool_leaves_its_scripts(tmp_path, monkeypatch, capsys
 def test_a_bitstream_of_a_vendors_tool_is_a_success(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("open_rnic.boards.build._tool", lambda *_: "vivado")
     monkeypatch.setattr("open_rnic.boards.build._run", lambda folder, *_: (folder / "top.bit").touch())
+    monkeypatch.setattr("open_rnic.boards.build.top", lambda *_: Module())
     assert run(["build", "arty_a7", "--core", "mpa", "--lanes", "1", "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out == (
         f"arty_a7: vivado has made {tmp_path}/top.bit; its reports are beside it, and are not evaluated here\n"
@@ -252,7 +263,7 @@ build._generate(board, FLOWS[board.flow], top, 1, "", Path(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("core", ["mpa", "rnic"])
+@pytest.mark.parametrize("core", ["mpa", WHOLE])
 def test_generated_files_are_reproducible(core, tmp_path):
     """The tools are deterministic; generation must not depend on the folder or on hash seeds."""
     made = []

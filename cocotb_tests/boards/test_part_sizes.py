@@ -1,13 +1,11 @@
 """The cells of the parts of a board's top."""
 
-from dataclasses import replace
-
 import pytest
 
-from open_rnic.boards import find
-from open_rnic.boards.board import Core
-from open_rnic.boards.build import NAME, plan, top
+from open_rnic.boards.build import NAME
 from open_rnic.boards.part_sizes import PARTS, Size, measure, part_of, sizes
+from open_rnic.cocotb_tests.boards.designs import whole
+from open_rnic.cocotb_tests.lengths import long
 
 
 @pytest.mark.parametrize(("module", "part"), [
@@ -36,11 +34,11 @@ def test_the_cells_of_the_modules_of_a_part_are_added_up():
     assert sum(size.luts for size in found.values()) == 33
 
 
-@pytest.mark.parametrize("connections", [1, 4])
+@pytest.mark.parametrize("connections", [
+    1, pytest.param(4, marks=long("a larger design; the names of its modules are in test_a_module_belongs_to_a_part")),
+])  # fmt: skip
 def test_every_part_has_modules(connections):
-    board = find("colorlight_5a75b")
-    board = replace(board, ethernet=board.ethernet.sized(connections))
-    lines = plan(board, top(board, Core.RNIC, 1, None)).files[f"{NAME}.il"].splitlines()
+    lines = whole("colorlight_5a75b", connections)[f"{NAME}.il"].splitlines()
     names = [line.removeprefix(rf"module \{NAME}").removeprefix(".") for line in lines if line.startswith("module ")]
     assert {part_of(name) for name in names} == set(PARTS)
 

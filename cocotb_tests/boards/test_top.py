@@ -24,7 +24,7 @@ from open_rnic.rtl.rnic_registers import MAC_PAGE, RNIC_PAGE
 from open_rnic.rtl.tcp.config import Station
 
 BOARD = find("colorlight_i5")
-MILLISECOND = 5000  # cycles: a tenth, to save simulated ones
+MILLISECOND = 2500  # cycles: a twentieth, to save simulated ones
 ETHERNET = replace(BOARD.ethernet, settings=replace(BOARD.ethernet.settings, reset=2, wait=2))
 STATION = Station(int.from_bytes(MAC, "big"), int(OURS), int(INTERFACE.netmask))
 

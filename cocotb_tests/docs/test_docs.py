@@ -77,12 +77,19 @@ def test_the_example_of_samples_reports_bad_input_in_one_line(arguments, status,
     assert "Traceback" not in done.stderr
 
 
-def test_the_template_and_the_tables_name_all_ports_of_the_verilog(capsys):
-    ports = {}
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory):
+    """The ports of the modules that `rnic verilog` writes, as text."""
+    found = {}
     for name, options in (("mpa_datapath", []), ("rdma_datapath", ["--with", "rdma"])):
-        assert cli.run(["verilog", "--lanes", "1", *options, "-o", "-"]) == 0
-        head = re.search(rf"^module {name} \((.+?)^\);", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
-        ports[name] = set(re.findall(r"(\w+)(?: = \S+?)?,?$", head[1], re.MULTILINE))
+        file = tmp_path_factory.mktemp("verilog") / f"{name}.v"
+        assert cli.run(["verilog", "--lanes", "1", *options, "-o", str(file)]) == 0
+        found[name] = re.search(rf"^module {name} \((.+?)^\);", file.read_text(), re.MULTILINE | re.DOTALL)[1]
+    return found
+
+
+def test_the_template_and_the_tables_name_all_ports_of_the_verilog(heads):
+    ports = {name: set(re.findall(r"(\w+)(?: = \S+?)?,?$", head, re.MULTILINE)) for name, head in heads.items()}
     [template] = blocks("verilog", VERILOG)
     assert set(re.findall(r"\.(\w+)\(", template)) == ports["mpa_datapath"]
     base, _, rdma = VERILOG.partition("\n## With RDMA\n")
@@ -92,11 +99,10 @@ def test_the_template_and_the_tables_name_all_ports_of_the_verilog(capsys):
     assert set(re.findall(r"`(\w+)`", rows)) == ports["rdma_datapath"] - ports["mpa_datapath"]
 
 
-def test_the_litex_module_connects_all_ports_of_the_verilog(capsys):
+def test_the_litex_module_connects_all_ports_of_the_verilog(heads):
     """LiteX is not installed: its names are replaced by mocks, and the module's dictionary of ports is compared."""
-    assert cli.run(["verilog", "--lanes", "1", "-o", "-"]) == 0
-    head = re.search(r"^module mpa_datapath \((.+?)^\);", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
-    ports = {f"{direction[0]}_{name}" for direction, name in re.findall(r"(input|output) .*?(\w+),?$", head[1], re.M)}
+    found = re.findall(r"(input|output) .*?(\w+),?$", heads["mpa_datapath"], re.MULTILINE)
+    ports = {f"{direction[0]}_{name}" for direction, name in found}
     source = (ROOT / "docs" / "examples" / "integration" / "litex_mpa.py").read_text()
     tree = ast.parse(source)
     tree.body = [each for each in tree.body if not isinstance(each, ast.ImportFrom)]

@@ -10,6 +10,7 @@ import pytest
 from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import run
 from open_rnic.cocotb_tests.host_driver.rdma.violations import IRD, KINDS, Violations, commit
 from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields
+from open_rnic.cocotb_tests.lengths import long
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.cocotb_tests.system_packages import needs
 from open_rnic.host_driver import rdma
@@ -21,7 +22,7 @@ from open_rnic.host_driver.tools.pcap import Capture
 from open_rnic.rtl.registers import Role
 
 ROOT = Path(__file__).parents[3]
-TRIES = 16  # of each kind
+SEEDS = [range(4), pytest.param(range(4, 16), marks=long("more violations of each kind"))]
 CONFIG = Config(Role.RESPONDER, ird=IRD, max_ird=IRD, timeout=HANG)
 OPTIONS = rdma.Options(receiver_waits=False)
 DEVICES = {"software": ("software", False), "twin": ("software", True), "RTL": ("simulated", True)}
@@ -46,8 +47,13 @@ async def kept(name, offload):
         await close()
 
 
+@pytest.fixture(scope="module", params=SEEDS, ids=lambda seeds: f"{len(seeds)} of each kind")
+def seeds(request):
+    return request.param
+
+
 @pytest.fixture(scope="module", params=DEVICES)
-def answers(request):
+def answers(request, seeds):
     """The answers to all violations; that they are right and that memory is unchanged is checked on the way."""
     name, offload = DEVICES[request.param]
     answers = []
@@ -58,15 +64,15 @@ def answers(request):
             await rdma.listen(config=CONFIG, options=OPTIONS, device=device) as listener,
         ):
             for kind in KINDS:
-                for seed in range(TRIES):
+                for seed in seeds:
                     answers.append(await commit(listener, kind, seed, engine=offload))
 
     run(commit_all(), 4 * HANG)
     return answers
 
 
-def test_violations_are_answered_by_the_right_terminate_and_change_no_memory(answers):
-    assert len(answers) == TRIES * len(KINDS)
+def test_violations_are_answered_by_the_right_terminate_and_change_no_memory(answers, seeds):
+    assert len(answers) == len(seeds) * len(KINDS)
 
 
 @needs("tshark")

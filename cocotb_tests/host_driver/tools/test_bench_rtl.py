@@ -18,6 +18,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.cocotb_tests.lengths import long
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.cocotb_tests.system_packages import needs
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
@@ -209,7 +210,13 @@ def test_a_block_without_a_width_is_measured_once():
     assert len(cases(["FpduFramer", "EventQueue"], [1, 2, 4], ["25f", "hx8k"], 5)) == 2 * (3 + 1)
 
 
-@pytest.mark.parametrize("block", BLOCKS)
+LARGER = {"SharedMpa, 16", "RdmaEngine, 4", "RdmaEngine, 16", "RdmaDatapath", "SharedDatapath, 4", "SharedDatapath, 16"}
+
+
+@pytest.mark.parametrize("block", [
+    pytest.param(each, marks=long("more connections, or made of blocks of the short run") if each in LARGER else ())
+    for each in BLOCKS
+])  # fmt: skip
 def test_every_block_can_be_made(block):
     made = BLOCKS[block].make(BLOCKS[block].least)
     assert f"module \\{jobs.TOP}.{jobs.DUT}" in rtlil.convert(Registered(made), name=jobs.TOP)

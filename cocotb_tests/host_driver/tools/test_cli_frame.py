@@ -18,17 +18,31 @@ from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.device import Device, DeviceError
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
+from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.cli.frame import deframe_lines, frame_lines
 
 RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
 
 
-def rnic(*arguments: str, lines: list[str] | str = "") -> tuple[int, list[str], str]:
-    """Run a command; returns the exit status, the lines on standard output, and standard error."""
-    text = lines if isinstance(lines, str) else "".join(f"{line}\n" for line in lines)
-    done = subprocess.run([*RNIC, *arguments], input=text, capture_output=True, text=True, timeout=HANG)
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout.splitlines(), done.stderr
+@pytest.fixture
+def rnic(capsys, tmp_path):
+    """Run a command in this process; returns the exit status, the lines on standard output, and standard error."""
+
+    def run(*arguments: str, lines: list[str] | str = "") -> tuple[int, list[str], str]:
+        given = tmp_path / "given"
+        given.write_text(lines if isinstance(lines, str) else "".join(f"{line}\n" for line in lines))
+        kept = os.dup(0)
+        try:
+            with given.open() as file:
+                os.dup2(file.fileno(), 0)
+            status = cli.run(arguments)
+        finally:
+            os.dup2(kept, 0)
+            os.close(kept)
+        out, err = capsys.readouterr()
+        return status, out.splitlines(), err
+
+    return run
 
 
 def options(vector) -> list[str]:
@@ -36,13 +50,13 @@ def options(vector) -> list[str]:
 
 
 @pytest.mark.parametrize("vector", FPDUS[:3], ids=str)
-def test_vectors_frame_and_deframe(vector):
+def test_vectors_frame_and_deframe(rnic, vector):
     assert rnic("frame", *options(vector), lines=[vector.ulpdu.hex()]) == (0, [vector.wire.hex()], "")
     found = rnic("deframe", *options(vector), lines=[vector.wire[:7].hex(), "", vector.wire[7:].hex().upper()])
     assert found == (0, [json.dumps({"ulpdu": vector.ulpdu.hex()})], "")
 
 
-def test_an_empty_line_is_an_empty_ulpdu_and_the_last_line_needs_no_newline():
+def test_an_empty_line_is_an_empty_ulpdu_and_the_last_line_needs_no_newline(rnic):
     assert rnic("frame", lines="\n  6162 \r\n\n63") == (
         0,
         [FpduFramer(markers=False, crc=True).frame(each).hex() for each in (b"", b"ab", b"", b"c")],
@@ -50,7 +64,7 @@ def test_an_empty_line_is_an_empty_ulpdu_and_the_last_line_needs_no_newline():
     )
 
 
-def test_without_crc_the_field_is_zero():
+def test_without_crc_the_field_is_zero(rnic):
     assert rnic("frame", "--no-crc", lines=["6162"]) == (0, ["0002616200000000"], "")
     assert rnic("deframe", "--no-crc", lines=["0002616201020304"]) == (0, ['{"ulpdu": "6162"}'], "")
 
@@ -65,7 +79,7 @@ def test_without_crc_the_field_is_zero():
         ("frame", "00" * 64769, "line 3: a ULPDU has at most 64768 octets, not 64769"),
     ],
 )
-def test_a_bad_line_is_reported_after_the_output_of_earlier_lines(command, line, message):
+def test_a_bad_line_is_reported_after_the_output_of_earlier_lines(rnic, command, line, message):
     good = FpduFramer(markers=False, crc=True)
     fpdus = [good.frame(each).hex() for each in (b"a", b"b")]
     ulpdus = ["61", "62"]
@@ -87,7 +101,7 @@ def test_a_bad_line_is_reported_after_the_output_of_earlier_lines(command, line,
         ),
     ],
 )
-def test_invalid_options_are_reported_in_one_line(arguments, message):
+def test_invalid_options_are_reported_in_one_line(rnic, arguments, message):
     assert rnic("frame", *arguments) == (2, [], f"rnic: {message}\n")
 
 
@@ -95,7 +109,7 @@ BIG = 10**30 * 512  # a stream may start at any offset
 
 
 @pytest.mark.parametrize("stream_offset", [0, 508, 4, BIG, BIG + 16])
-def test_an_error_has_its_stream_offset_and_ends_the_output(stream_offset):
+def test_an_error_has_its_stream_offset_and_ends_the_output(rnic, stream_offset):
     framer = FpduFramer(markers=True, crc=True, offset=stream_offset)
     first = framer.frame(b"good")
     place = framer.offset
@@ -116,7 +130,7 @@ def test_an_error_has_its_stream_offset_and_ends_the_output(stream_offset):
     ]
 
 
-def test_an_impossible_length_is_error_3_at_once():
+def test_an_impossible_length_is_error_3_at_once(rnic):
     status, out, _ = rnic("deframe", lines=["ff00"])
     assert (status, json.loads(out[0])) == (
         1,
@@ -133,7 +147,7 @@ def test_an_impossible_length_is_error_3_at_once():
         ([502, 0], 12, "", 0),
     ],
 )
-def test_a_stream_that_ends_inside_an_fpdu_is_error_1_at_its_start(sizes, cut, inside, offset):
+def test_a_stream_that_ends_inside_an_fpdu_is_error_1_at_its_start(rnic, sizes, cut, inside, offset):
     """Third case: a marker before an FPDU belongs to this FPDU (RFC 5044 §4.3). Fourth case: the marker is missing."""
     framer = FpduFramer(markers=True, crc=True)
     stream = b"".join(framer.frame(bytes(size)) for size in sizes)[:-cut]
@@ -175,7 +189,7 @@ def test_a_closed_pipe_causes_no_message():
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_input_and_output_may_be_files(tmp_path):
+def test_input_and_output_may_be_files(rnic, tmp_path):
     choice = random.Random(5044)
     ulpdus = [choice.randbytes(choice.randrange(3000)).hex() for _ in range(200)]
     source = tmp_path / "ulpdus"

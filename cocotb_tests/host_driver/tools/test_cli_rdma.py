@@ -14,6 +14,7 @@ from threading import Timer
 
 import pytest
 
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
@@ -101,8 +102,12 @@ RTRS = [("client-server", None), *(("peer-to-peer", kind) for kind in ("send", "
 FLAGS = [("--require-crc", True), ("--no-crc", False)]
 
 
-@pytest.mark.parametrize("responder_crc", FLAGS, ids=lambda flag: flag[0])
-@pytest.mark.parametrize("responder_markers", [False, True], ids=["no markers", "markers"])
+RESPONDERS = [(FLAGS[0], True), (FLAGS[1], False), (FLAGS[0], False), (FLAGS[1], True)]
+
+
+@pytest.mark.parametrize(
+    ("responder_crc", "responder_markers"), shortened("both values of both are in the short run", 2, RESPONDERS)
+)
 def test_both_ends_report_the_same_connection_in_every_combination(rnic, responder_crc, responder_markers):
     arguments = [responder_crc[0], *(["--markers"] * responder_markers), "--echo", "--ird", 3, "--ord", 5]
     with listening(*arguments, "--private-data", "welcome") as (listener, port):

@@ -9,11 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
-from itertools import product
 
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_pcap import judge
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.cocotb_tests.system_packages import needs
 from open_rnic.host_driver import ddp
@@ -89,33 +89,41 @@ def test_options_of_the_transport_that_have_no_effect_are_refused(rnic, options,
     assert message in err
 
 
-@needs("tshark")
-@pytest.mark.parametrize(
-    ("model", "rtr"),
-    [("peer-to-peer", "send"), ("peer-to-peer", "write"), ("peer-to-peer", "read"), ("client-server", "write")],
-)
-def test_every_setting_transfers_the_data_and_tshark_accepts_it(rnic, tmp_path, model, rtr):
-    for markers, crc in product(("--markers", "--no-markers"), ("--crc", "--no-crc")):
-        path = tmp_path / "a.pcapng"
-        options = ["--model", model, "--rtr", rtr, "--size", 5000, "--mulpdu", 1430, "--pcap", path, "--json"]
-        status, out, err = rnic(*SOFTWARE, markers, crc, *options)
-        assert (status, err) == (0, "")
-        result = json.loads(out)
-        ends = result["initiator"], result["responder"]
-        assert result["verified"]
-        assert [end["octets_received"] for end in ends] == [5000, 5000]
-        assert all((end["tx_markers"] > 0) == (markers == "--markers") for end in ends)
-        sent = sum(end["tx_fpdus"] for end in ends)
-        assert sent == 8 + (model == "peer-to-peer") + (model == "peer-to-peer" and rtr == "read")
-        judge(path, fpdus=sent, crc=crc == "--crc")
-        agreed = result["initiator"]["negotiated"]
-        assert (agreed["model"], agreed["crc"]) == (model, crc == "--crc")
-        assert agreed["rtr_send"] == (rtr if model == "peer-to-peer" else "none")
+MODELS = [("peer-to-peer", "send"), ("peer-to-peer", "write"), ("peer-to-peer", "read"), ("client-server", "write")]
+FLAGS = [("--markers", "--crc"), ("--no-markers", "--no-crc"), ("--markers", "--no-crc"), ("--no-markers", "--crc")]
+SETTINGS = [  # the first eight have each pair of values
+    (*FLAGS[number ^ 2 * (place % 2)], *model) for number in range(4) for place, model in enumerate(MODELS)
+]
 
 
 @needs("tshark")
-@pytest.mark.parametrize("mulpdu", [0, 502, 1430])
-@pytest.mark.parametrize("options", [["--rtr", "write"], ["--rtr", "read"], ["--model", "client-server"]])
+@pytest.mark.parametrize(("markers", "crc", "model", "rtr"), shortened("each pair is in the short run", 8, SETTINGS))
+def test_every_setting_transfers_the_data_and_tshark_accepts_it(rnic, tmp_path, markers, crc, model, rtr):
+    path = tmp_path / "a.pcapng"
+    options = ["--model", model, "--rtr", rtr, "--size", 5000, "--mulpdu", 1430, "--pcap", path, "--json"]
+    status, out, err = rnic(*SOFTWARE, markers, crc, *options)
+    assert (status, err) == (0, "")
+    result = json.loads(out)
+    ends = result["initiator"], result["responder"]
+    assert result["verified"]
+    assert [end["octets_received"] for end in ends] == [5000, 5000]
+    assert all((end["tx_markers"] > 0) == (markers == "--markers") for end in ends)
+    sent = sum(end["tx_fpdus"] for end in ends)
+    assert sent == 8 + (model == "peer-to-peer") + (model == "peer-to-peer" and rtr == "read")
+    judge(path, fpdus=sent, crc=crc == "--crc")
+    agreed = result["initiator"]["negotiated"]
+    assert (agreed["model"], agreed["crc"]) == (model, crc == "--crc")
+    assert agreed["rtr_send"] == (rtr if model == "peer-to-peer" else "none")
+
+
+OPTIONS = [["--rtr", "write"], ["--rtr", "read"], ["--model", "client-server"]]
+LENGTHS = [  # the first three have each value
+    (mulpdu, OPTIONS[(number + place) % 3]) for number in range(3) for place, mulpdu in enumerate((0, 502, 1430))
+]
+
+
+@needs("tshark")
+@pytest.mark.parametrize(("mulpdu", "options"), shortened("each length and each kind is in the short run", 3, LENGTHS))
 def test_no_fpdu_ends_where_tshark_miscounts_markers(rnic, tmp_path, mulpdu, options):
     path = tmp_path / "a.pcapng"
     status, out, _ = rnic(*SOFTWARE, *options, "--size", "250K", "--mulpdu", mulpdu, "--pcap", path, "--json")
@@ -218,10 +226,13 @@ def is_alive(pid):
     return False
 
 
-@pytest.mark.parametrize("device", ["software", "simulated"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_demo_and_its_child_processes(device, number):
-    subprocess.run([*RNIC, "demo", "--device", device, "--size", "0"], check=True)  # which builds the simulation
+@pytest.mark.parametrize(("device", "number"), shortened("each device and each signal is in the short run", 2, [
+    ("software", signal.SIGINT), ("simulated", signal.SIGTERM),
+    ("software", signal.SIGTERM), ("simulated", signal.SIGINT),
+]))  # fmt: skip
+def test_a_signal_ends_the_demo_and_its_child_processes(rnic, device, number):
+    if device == "simulated":
+        assert rnic("demo", "--device", device, "--size", "0")[0] == 0  # which builds the simulation
     command = [*RNIC, "demo", "--device", device, "--size", "10G"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
         try:

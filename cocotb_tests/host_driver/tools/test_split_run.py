@@ -11,6 +11,7 @@ from statistics import median
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_split import SETTING
+from open_rnic.cocotb_tests.lengths import long, shortened
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.tools.split import run as split_run
 from open_rnic.host_driver.tools.split.cycles import device_cycles
@@ -65,6 +66,7 @@ def test_every_split_runs_and_its_cycles_are_predicted(direction):
     assert errors[worst] <= 0.10, (worst.case.split, list(map(len, worst.case.ulpdus)), worst.segments)
 
 
+@long("another width, of one stage")
 def test_the_cycles_of_the_crc_check_of_wide_beats_are_predicted_exactly():
     split = Split(frozenset({Stage.CRC_CHECK}))
     for each in run_all(Case(split, Direction.RECEIVE, 8, ulpdus(lengths), True, True) for lengths in LOADS.values()):
@@ -92,13 +94,14 @@ def sizes(message, markers):
     return replace(SETTING, markers=markers).ulpdus(message)
 
 
+@pytest.mark.parametrize("messages", shortened("longer messages, and one between", 1, [([1, 1500],), ([64, 16384],)]))
 @pytest.mark.parametrize("direction", Direction)
-def test_placement_and_tcp_run_and_their_cycles_are_predicted(direction):
-    """Messages of 1 octet to 16 KiB; between the two is MPA on the host, or on the device."""
+def test_placement_and_tcp_run_and_their_cycles_are_predicted(direction, messages):
+    """Between the two is MPA on the host, or on the device."""
     devices = [RDMA, TCP, RTL]
     runs = run_all(
         Case(Split(device), direction, 1, write(sizes(message, markers)), markers, True)
-        for device, message, markers in product(devices, (1, 64, 1500, 16384), (False, True))
+        for device, message, markers in product(devices, messages, (False, True))
     )
     for each in runs:
         expected = [part[0] for _, stages in each.case.split.segments(direction) for part in parts(stages)

@@ -77,8 +77,8 @@ def environment(test_module: str) -> dict[str, str]:
     if libpython is None:
         raise BuildError("Python's shared library is missing (Debian package libpython3-dev)")
     libraries = [str(_cocotb("libs_dir")), os.environ.get("LD_LIBRARY_PATH")]
-    # A simulation imports hundreds of modules, which take seconds without bytecode. It is kept in any case, elsewhere if
-    # the environment forbids it beside the modules.
+    # A simulation imports hundreds of modules, which take seconds without bytecode. So that is kept in any case, but
+    # elsewhere if the environment forbids it beside the modules.
     elsewhere = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(built("bytecode"))}
     return os.environ | (elsewhere if os.environ.get("PYTHONDONTWRITEBYTECODE") else {}) | {
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
