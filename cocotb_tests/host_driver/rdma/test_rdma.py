@@ -170,7 +170,7 @@ COMBINATIONS = [  # of CRCs and both ends' markers; the first four have each pai
 ]
 
 
-@pytest.mark.parametrize(("crc", "markers", "markers2"), shortened("pairs of flags are in the short one", 4, COMBINATIONS))
+@pytest.mark.parametrize(("crc", "markers", "markers2"), shortened("pairs of flags suffice", 4, COMBINATIONS))
 @pytest.mark.parametrize(("model", "kind"), [
     *((Model.PEER_TO_PEER, kind) for kind in KINDS),
     (Model.CLIENT_SERVER, KINDS[0]),
