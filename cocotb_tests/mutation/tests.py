@@ -66,6 +66,7 @@ class Mutation:
         due = {key for key in mutants if key not in killed and self._due(key)}
         if not due:
             return
+        component = component.alone if isinstance(component, self._harness.Part) else component
         lazy = isinstance(component, functools.partial)
         name = repr(component) if lazy else f"{type(component)} {id(component)}"
         if name not in self._known:
