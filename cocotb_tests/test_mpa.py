@@ -6,6 +6,7 @@ import random
 import pytest
 
 from open_rnic.cocotb_tests.harness import Monitor, Sink, Source, bench, never, parameter, pauses, simulate
+from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.mpa import Checker, Fault, MpaError, MpaMonitor, MpaSink, MpaSource, layout, spoilt
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
@@ -131,7 +132,7 @@ async def a_monitor_ends_a_test_that_does_not_call_it(dut):
 
 
 @pytest.mark.parametrize("markers", [False, True])
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_a_good_stream(lanes, markers):
     name = "good_fpdus_pass_and_are_monitored"
     simulate(functools.partial(Packets, lanes), __name__, name=name, parameters={"markers": markers})
