@@ -19,6 +19,8 @@
 
 # Python keeps the bytecode of modules: tests start some thousand processes, which would compile them again each.
 unexport PYTHONDONTWRITEBYTECODE
+# Amaranth adds clock domains in the order of a set: with a fixed order, a design has one key in all processes.
+export PYTHONHASHSEED := 0
 
 PYTHON ?= python3
 VENV := .venv

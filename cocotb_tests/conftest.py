@@ -30,6 +30,7 @@ def pytest_configure(config):
     config.pluginmanager.register(system_packages)
     config.pluginmanager.register(lengths)
     config.pluginmanager.register(changed)
+    os.environ.setdefault("PYTHONHASHSEED", "0")  # as in the Makefile, for workers and programs
     if not hasattr(config, "workerinput"):  # xdist's workers write to the folder of the main process
         os.environ[coverage.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-coverage-")
         os.environ[ledger.VARIABLE] = tempfile.mkdtemp(prefix="open-rnic-ledger-")

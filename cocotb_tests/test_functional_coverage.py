@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from open_rnic.cocotb_tests.coverage import CROSSES, FENCE, RECEIVE, Cross, complete, put_into, summary, table
+from open_rnic.cocotb_tests.lengths import shortened
 
 PAGE = Path(__file__).parents[1] / "docs" / "testing.md"
 SMALL = Cross(
@@ -63,7 +64,11 @@ def test_a_page_without_marks_is_rejected():
 
 @pytest.mark.parametrize(
     ("seen", "arguments", "status"),
-    [("all", [], 0), ("less", [], 1), ("less", ["test_it.py"], 0), ("less", ["-k", "first"], 0)],
+    shortened(
+        "another way to choose tests",
+        3,
+        [("all", [], 0), ("less", [], 1), ("less", ["test_it.py"], 0), ("less", ["-k", "first"], 0)],
+    ),
 )
 def test_a_complete_run_fails_if_a_combination_is_missing(seen, arguments, status, tmp_path):
     workers = [] if arguments else ["-n", "2"]

@@ -99,8 +99,12 @@ async def a_board_is_silent_until_its_link_is_up_then_answers(dut):
     assert (link["up"], link["running"], link["speed"]) == (1, 1, Speed.MBIT_1000)
 
 
+def board_at(adapter):
+    return whole_rnic(ETHERNET, adapter, 16, STATION)
+
+
 def test_a_board_is_silent_until_its_link_is_up_then_answers():
-    board = partial(pinned, "rgmii", lambda adapter: whole_rnic(ETHERNET, adapter, 16, STATION))
+    board = partial(pinned, "rgmii", board_at)
     simulate(
         board, a_board_is_silent_until_its_link_is_up_then_answers, parameters={"core": 20},
         seconds=400,

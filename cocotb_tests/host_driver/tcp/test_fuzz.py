@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tcp.network import PORT, Faults, Network, exchange
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.host_driver.tcp.segment import Flag, Segment, SegmentError
 
 COUNT = 2_000  # segments a seed
@@ -46,7 +47,7 @@ def forged(segment, rng):
     return dataclasses.replace(segment, **fields)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", shortened("more seeds", 1, range(3)))
 def test_octets_with_flipped_bits_are_no_segment(seed):
     rng, here, there = Random(seed), IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
     network = Network(seed)
@@ -61,7 +62,7 @@ def test_octets_with_flipped_bits_are_no_segment(seed):
             Segment.decode(flipped(octets, rng), here, there)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", shortened("more seeds", 1, range(5)))
 def test_forged_segments_end_a_connection_at_worst(seed):
     rng = Random(seed)
     network = Network(seed, Faults(loss=0.01))

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_cli_rdma import rnic, running  # noqa: F401 -- a fixture
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.negotiation import Config
@@ -26,7 +27,7 @@ def serving(*arguments):
         yield server, int(server.line().split()[-1])
 
 
-@pytest.mark.parametrize("test", ProgramName)
+@pytest.mark.parametrize("test", shortened("test_perftest.py has all programs, in one process", 2, ProgramName))
 def test_perftest_works_with_itself(rnic, test):  # noqa: F811
     options = [test.value, "-s", 100, "-n", 7]
     with serving("perftest", *options) as (server, port):

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_split import SETTING
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.host_driver.tools.bench.rtl.jobs import ToolError
 from open_rnic.host_driver.tools.bench.rtl.store import Store
 from open_rnic.host_driver.tools.split import model, simulate
@@ -68,8 +69,9 @@ def test_the_table_has_the_median_and_the_worst_error(tmp_path, monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("crc", [True, False])
-@pytest.mark.parametrize("markers", [True, False])
+@pytest.mark.parametrize(("markers", "crc"), shortened(
+    "both values of both are in the short run", 2, [(True, True), (False, False), (True, False), (False, True)],
+))  # fmt: skip
 def test_the_octets_over_the_link_in_simulation_match_the_model(markers, crc):
     """Except for markers, for which the model uses their average number."""
     setting = replace(SETTING, markers=markers, crc=crc)

@@ -52,7 +52,7 @@ async def prepare(what: str, *arguments: str, waves: bool = False) -> Simulation
     builder = await asyncio.create_subprocess_exec(
         sys.executable, "-m", __name__, *(["--waves"] if waves else []), what, *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "0"},
     )  # fmt: skip
     try:
         folder, problems = await builder.communicate()
