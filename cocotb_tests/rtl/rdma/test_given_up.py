@@ -8,7 +8,7 @@ import pytest
 
 from open_rnic.cocotb_tests.datapath import word_of
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
-from open_rnic.cocotb_tests.lengths import widths
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma.bench import Engine, OnDatapath, request
 from open_rnic.host_driver.connection import terminate_ulpdu
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, decode
@@ -119,7 +119,7 @@ async def memory_cannot_read_one_of_the_words_of_a_message(dut):
             await end.end(spoilt=True)
 
 
-@pytest.mark.parametrize("lanes", widths(1, 2))
+@pytest.mark.parametrize("lanes", shortened("a width with the same store", 1, [1, 2]))
 def test_given_up(lanes):
     options = {"regions": 16, "buffers": 4, "work": 8, "reads": 4, "store_and_forward": 1024}
     simulate(functools.partial(RdmaDatapath, lanes, **options), __name__, parameters={"lanes": lanes})

@@ -3,10 +3,11 @@
 
 import pytest
 
-from open_rnic.cocotb_tests.lengths import widths
+from open_rnic.cocotb_tests.lengths import long, widths
 from open_rnic.cocotb_tests.rtl.rdma.rates import rates
 
 LANES = [1, 2, 4]
+ALONE = "the short run has the engine with MPA"
 LOADING = 3  # cycles to load a message of one piece
 
 
@@ -20,7 +21,8 @@ def test_rdma_writes_take_as_many_cycles_as_their_fpdus_have_beats(lanes):
     assert found.segments.sent == found.segments.beats
 
 
-@pytest.mark.parametrize("lanes", widths(*LANES))
+@long(ALONE)
+@pytest.mark.parametrize("lanes", LANES)
 def test_the_engine_alone_takes_a_beat_a_cycle(lanes):
     """It sends a ULPDU in a cycle more than it has beats: MPA sends the CRC then."""
     found = rates("engine", lanes)
@@ -31,7 +33,7 @@ def test_the_engine_alone_takes_a_beat_a_cycle(lanes):
     assert found.segments.sent == found.segments.beats + 1
 
 
-@pytest.mark.parametrize(("name", "most"), [("engine", 26), ("datapath", 62)])
+@pytest.mark.parametrize(("name", "most"), [pytest.param("engine", 26, marks=long(ALONE)), ("datapath", 62)])
 @pytest.mark.parametrize("lanes", widths(*LANES))
 def test_a_read_response_follows_its_request(name, most, lanes):
     assert rates(name, lanes).response <= most
