@@ -9,6 +9,7 @@ import pytest
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.host_driver.devices.serial.driver import Driver
 from open_rnic.host_driver.devices.serial.exchange import Exchange
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
@@ -136,6 +137,6 @@ async def a_stalled_stream_does_not_block_other_operations(dut):
     assert await line.take(driver.mpa) == b"fresh"
 
 
-@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("lanes", shortened("a width is no matter of the link", 1, [4, 1]))
 def test_linked(lanes):
     simulate(functools.partial(LinkedDatapath, lanes, size=512), __name__, parameters={"lanes": lanes})

@@ -94,6 +94,7 @@ def sizes(message, markers):
     return replace(SETTING, markers=markers).ulpdus(message)
 
 
+@long("the cycles of single blocks are in test_every_split_runs_and_its_cycles_are_predicted")
 @pytest.mark.parametrize("messages", shortened("longer messages, and one between", 1, [([1, 1500],), ([64, 16384],)]))
 @pytest.mark.parametrize("direction", Direction)
 def test_placement_and_tcp_run_and_their_cycles_are_predicted(direction, messages):

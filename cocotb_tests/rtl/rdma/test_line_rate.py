@@ -11,7 +11,7 @@ from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.datapath import taken
 from open_rnic.cocotb_tests.harness import Probe, bench, parameter, simulate
-from open_rnic.cocotb_tests.lengths import widths
+from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma.bench import OnDatapath
 from open_rnic.host_driver.ddp import TAGGED_OCTETS, UNTAGGED_OCTETS, Opcode, Tagged, decode
 from open_rnic.rtl.rdma.registers import Right
@@ -151,7 +151,7 @@ async def a_slow_peer_loses_samples_and_knows_which(dut):
     assert samples.received == sorted(set(samples.received))
 
 
-@pytest.mark.parametrize("lanes", widths(1, 2, 4))
+@pytest.mark.parametrize("lanes", shortened("other widths of the same rate", 1, [4, 1, 2]))
 def test_line_rate(lanes):
     options = {"sample": 4 * lanes, "sample_buffer": 8192, "regions": 16, "buffers": 4, "work": 8, "reads": 4}
     made = functools.partial(SamplingDatapath, lanes, **options)
