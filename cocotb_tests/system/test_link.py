@@ -27,7 +27,7 @@ from open_rnic.cocotb_tests.devices import (
     stream,
     stream_octets,
 )
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.lengths import long, shortened
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver.device import DeviceError, Ulpdu
 from open_rnic.host_driver.devices import open_device
@@ -288,6 +288,7 @@ def test_a_command_reports_errors_of_its_board(capsys, arguments, status, messag
     assert message in capsys.readouterr().err
 
 
+@long("rping runs through a board in the short run")
 def test_the_demo_runs_through_two_boards(capsys):
     assert cli.run(["demo", "--device", f"{BOARD},{BOARD}", "--size", "3000", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -312,6 +313,7 @@ def test_rping_runs_through_a_board():
         server.communicate()
 
 
+@long("place and route of a block that rarely grows")
 def test_the_link_and_the_registers_are_small():
     cells, clock = measure(find("colorlight_5a75b").lanes)
     assert cells["TRELLIS_COMB"] < 1250
