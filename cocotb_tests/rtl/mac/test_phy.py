@@ -7,7 +7,7 @@ import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from open_rnic.cocotb_tests.harness import PERIOD, Part, bench, simulate
+from open_rnic.cocotb_tests.harness import PERIOD, bench, simulate
 from open_rnic.cocotb_tests.rtl.mac.mdio import MdioPhys, Phy
 from open_rnic.rtl.mac.mdio import Mdio
 from open_rnic.rtl.mac.phy import PhyControl, PhySettings
@@ -211,13 +211,6 @@ async def the_host_reads_and_writes_any_register(dut):
         await pass_tick(dut, random.randrange(POLL))
 
 
-PHYS = (0, 1, 2)
-
-
-def control(phy):
-    return PhyControl((SETTINGS, QUIET, SEVERAL)[phy], HALF)
-
-
 @pytest.mark.parametrize(
     "test",
     [
@@ -228,15 +221,15 @@ def control(phy):
     ],
 )
 def test_phy(test):
-    simulate(Part(control, 0, PHYS), test)
+    simulate(partial(PhyControl, SETTINGS, HALF), test)
 
 
 def test_a_slow_phy_that_must_not_be_reset_is_only_read():
-    simulate(Part(control, 1, PHYS), a_slow_phy_that_must_not_be_reset_is_only_read)
+    simulate(partial(PhyControl, QUIET, HALF), a_slow_phy_that_must_not_be_reset_is_only_read)
 
 
 def test_of_several_addresses_the_first_with_a_link_is_used():
-    simulate(Part(control, 2, PHYS), of_several_addresses_the_first_with_a_link_is_used)
+    simulate(partial(PhyControl, SEVERAL, HALF), of_several_addresses_the_first_with_a_link_is_used)
 
 
 def test_wrong_settings_are_rejected():
