@@ -2,6 +2,7 @@
 """The set-up of a PHY and the state of its link, against a model of MDIO."""
 
 import random
+from functools import partial
 
 import cocotb
 import pytest
