@@ -41,7 +41,6 @@ from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
 from open_rnic.cocotb_tests import coverage
 from open_rnic.cocotb_tests.lengths import beside
 from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.cocotb_tests.rtl.together import Together
 from open_rnic.host_driver import ledger
 from open_rnic.host_driver.build_folders import built
 from open_rnic.host_driver.devices.sim.build import build, environment
@@ -86,7 +85,9 @@ class Part:
         return functools.partial(_beside, self.make, self.keys)
 
 
-def _beside(make: Callable[[Any], Any], keys: tuple[Any, ...]) -> Together:
+def _beside(make: Callable[[Any], Any], keys: tuple[Any, ...]) -> Any:
+    from open_rnic.cocotb_tests.rtl.together import Together  # not in simulations, which need no Amaranth
+
     return Together(**{Part(make, key, keys).name: make(key) for key in keys})
 
 
