@@ -8,6 +8,7 @@ import pytest
 
 from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import exercise
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
+from open_rnic.cocotb_tests.lengths import long
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.connection import MpaConnectionError, RejectedError, initiate, listen
@@ -64,6 +65,7 @@ async def connected(active_tcp, passive_tcp, host, devices, observer=lambda seen
             yield one, other
 
 
+@long("test_whole has RNICs with engines, and their MAC")
 def test_rping_runs_over_two_rnics_that_a_lossy_pipe_joins():
     async def body():
         async with (
@@ -85,6 +87,7 @@ def test_rping_runs_over_two_rnics_that_a_lossy_pipe_joins():
     run(body())
 
 
+@long("test_whole has connections that end in the middle")
 def test_engines_forget_a_connection_that_ends_in_the_middle_of_messages():
     """Words that they have asked for come before those of the next connection."""
 

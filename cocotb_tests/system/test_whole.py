@@ -13,6 +13,7 @@ from ipaddress import IPv4Interface
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
+from open_rnic.cocotb_tests.lengths import long, shortened
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.cocotb_tests.rtl.net.bench import BROADCAST, BROADCAST_MAC, OTHER, OTHER_MAC, ethernet, udp
 from open_rnic.cocotb_tests.system_packages import TAP, needs
@@ -167,6 +168,7 @@ def test_samples_of_the_boards_fabric_reach_the_memory_of_a_peer():
     run(body())
 
 
+@long("a board and the twin are in the short run")
 def test_the_demonstration_verifies_what_two_boards_send(capsys):
     boards = "udp:sim:colorlight_5a75b,udp:sim:colorlight_i5"
     assert cli.run(["demo", "--device", boards, "--size", "1500"]) == 0
@@ -235,7 +237,7 @@ def test_linux_finds_a_board_and_operates_it_again_after_a_program_was_killed():
     run(body())
 
 
-@pytest.mark.parametrize("name", ["colorlight_5a75b", "colorlight_5a75b:4"])
+@pytest.mark.parametrize("name", shortened("one connection has fewer blocks", 1, ["colorlight_5a75b:4", "colorlight_5a75b"]))
 def test_rdma_goes_on_in_a_storm_at_line_rate_whose_frames_are_counted(name):
     """Broadcasts, frames for others and of other protocols, in bursts without a longer gap than Ethernet's."""
     storm = [
@@ -302,7 +304,7 @@ def test_a_board_tells_about_its_port():
     run(body())
 
 
-@pytest.mark.parametrize("name", ["colorlight_5a75b", "colorlight_5a75b:4"])
+@pytest.mark.parametrize("name", shortened("one connection has fewer blocks", 1, ["colorlight_5a75b:4", "colorlight_5a75b"]))
 def test_a_board_recovers_from_all_that_happens_to_its_connections(name):
     """A short version of ``python -m open_rnic.cocotb_tests.whole_soak``: no cable for three retransmissions."""
     counts = asyncio.run(campaign(name, 6, 1, 1.6, 1))

@@ -11,16 +11,17 @@ from hypothesis import HealthCheck, given, settings
 
 from open_rnic.cocotb_tests import rdma_soak
 from open_rnic.cocotb_tests.harness import simulate
-from open_rnic.cocotb_tests.lengths import long, widths
+from open_rnic.cocotb_tests.lengths import long, shortened, widths
 from open_rnic.cocotb_tests.rtl.rdma import programs
 from open_rnic.cocotb_tests.rtl.rdma.bench import engine
 
 LANES = [1, 2, 4, 16]
 
 
+@pytest.mark.parametrize("count", shortened("more programs", 1, [4, 10]))
 @pytest.mark.parametrize("lanes", widths(*LANES))
-def test_programs(lanes):
-    @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
+def test_programs(lanes, count):
+    @settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck], database=None)
     @given(programs.programs(100))
     def examples(program):
         rdma_soak.run(lanes, program)
