@@ -237,7 +237,10 @@ def test_linux_finds_a_board_and_operates_it_again_after_a_program_was_killed():
     run(body())
 
 
-@pytest.mark.parametrize("name", shortened("one connection has fewer blocks", 1, ["colorlight_5a75b:4", "colorlight_5a75b"]))
+NAMES = shortened("one connection has fewer blocks", 1, ["colorlight_5a75b:4", "colorlight_5a75b"])
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_rdma_goes_on_in_a_storm_at_line_rate_whose_frames_are_counted(name):
     """Broadcasts, frames for others and of other protocols, in bursts without a longer gap than Ethernet's."""
     storm = [
@@ -304,7 +307,7 @@ def test_a_board_tells_about_its_port():
     run(body())
 
 
-@pytest.mark.parametrize("name", shortened("one connection has fewer blocks", 1, ["colorlight_5a75b:4", "colorlight_5a75b"]))
+@pytest.mark.parametrize("name", NAMES)
 def test_a_board_recovers_from_all_that_happens_to_its_connections(name):
     """A short version of ``python -m open_rnic.cocotb_tests.whole_soak``: no cable for three retransmissions."""
     counts = asyncio.run(campaign(name, 6, 1, 1.6, 1))
