@@ -41,9 +41,9 @@ def program(rng, steps):
     return {"setting": rng.getrandbits(64), "steps": [(name, rng.getrandbits(256)) for name in names]}
 
 
-RUNS = [(4, 1, 0), (16, 4, 1)]  # of the short run
-RUNS += [(2, 1, 0), (2, 1, 1), (2, 1, 2), (2, 2, 0), (2, 4, 1)]
-RUNS += [(4, 1, 1), (4, 1, 2), (4, 2, 0), (4, 4, 1), (16, 1, 2), (16, 2, 0)]
+RUNS = [(4, 1, 0), (2, 4, 1)]  # of the short run
+RUNS += [(2, 1, 0), (2, 1, 1), (2, 1, 2), (2, 2, 0)]
+RUNS += [(4, 1, 1), (4, 1, 2), (4, 2, 0), (4, 4, 1), (16, 1, 2), (16, 2, 0), (16, 4, 1)]
 LIVES = {2: (5, 30), 4: (4, 20), 16: (3, 10)}  # of each connection, and the most steps of each
 
 
