@@ -50,10 +50,6 @@ def add_option(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests of `make test-long`, too")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", f"{MARK}(reason): only `make test-long` runs the test")
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--long"):
         return

@@ -79,10 +79,6 @@ def needs(*names: str) -> pytest.MarkDecorator:
 needs_waves = needs(*HEADERS)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", f"{MARK}(name, ...): the test needs more of the system than README.md names")
-
-
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Skip a test if the system lacks what it needs; its reports say what, and reach the main process from workers."""
     wanted = dict.fromkeys(name for mark in item.iter_markers(MARK) for name in mark.args)

@@ -60,7 +60,7 @@ def test_a_mark_has_a_reason():
 def test_tests_that_are_left_out_are_counted(tmp_path, options, counts):
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long(reason)\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert counts in done.stdout.splitlines()[-1]

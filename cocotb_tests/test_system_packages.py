@@ -62,6 +62,7 @@ def test_only_needs_that_are_known_can_be_marked():
 def pytest_run(folder, *arguments, before=()):
     """Run ``TESTS`` with this project's ``conftest.py``, and return all lines that pytest writes."""
     (folder / "conftest.py").write_text("from open_rnic.cocotb_tests.conftest import *\n")
+    (folder / "pytest.ini").write_text(f"[pytest]\nmarkers = {MARK}(name, ...)\n")
     (folder / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", *arguments, "test_it.py"]
     done = run([*before, *command], cwd=folder)
