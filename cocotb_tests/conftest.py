@@ -17,6 +17,7 @@ from cocotb.regression import TestGenerator
 from open_rnic.cocotb_tests import changed, collected, costs, coverage, lengths, system_packages
 from open_rnic.host_driver import ledger
 from open_rnic.host_driver.build_folders import built
+from open_rnic.host_driver.tools import cli
 
 HITS = pytest.StashKey[coverage.Hits]()
 
@@ -92,3 +93,24 @@ def pytest_terminal_summary(terminalreporter, config):
             terminalreporter.write_line(line)
         if not whole(config):
             terminalreporter.write_line("Only a part of the tests ran, so coverage need not be complete.")
+
+
+@pytest.fixture
+def rnic(capsys, tmp_path):
+    """Run a command in this process; returns the exit status, the lines on standard output, and standard error."""
+
+    def run(*arguments: str, lines: list[str] | str = "") -> tuple[int, list[str], str]:
+        given = tmp_path / "given"
+        given.write_text(lines if isinstance(lines, str) else "".join(f"{line}\n" for line in lines))
+        kept = os.dup(0)
+        try:
+            with given.open() as file:
+                os.dup2(file.fileno(), 0)
+            status = cli.run(arguments)
+        finally:
+            os.dup2(kept, 0)
+            os.close(kept)
+        out, err = capsys.readouterr()
+        return status, out.splitlines(), err
+
+    return run

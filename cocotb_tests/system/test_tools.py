@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.tools.test_cli_frame import options, rnic
+from open_rnic.cocotb_tests.host_driver.tools.test_cli_frame import options
 from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.rtl.registers import MAX_ULPDU
@@ -22,7 +22,7 @@ def chunks(octets):
 
 @pytest.mark.parametrize("flags", [[], ["--no-crc"], ["--markers"], ["--markers", "--no-crc"]], ids=" ".join)
 @pytest.mark.parametrize("lanes", shortened("MpaDatapath has tests at other widths", 2, [1, 4, 2, 8, 16]))
-def test_ulpdus_of_all_sizes_are_framed_and_deframed(lanes, flags):
+def test_ulpdus_of_all_sizes_are_framed_and_deframed(rnic, lanes, flags):
     offset = str(4 * random.randrange(999))
     simulated = ["--device", "simulated", "--lanes", str(lanes), *flags, "--stream-offset", offset]
     software = ["--device", "software", *simulated[4:]]
@@ -36,7 +36,7 @@ def test_ulpdus_of_all_sizes_are_framed_and_deframed(lanes, flags):
 
 
 @pytest.mark.parametrize("lanes", shortened("MpaDatapath has tests at other widths", 2, [1, 4, 2, 8, 16]))
-def test_rtl_and_software_report_a_flipped_bit_in_the_same_words(lanes):
+def test_rtl_and_software_report_a_flipped_bit_in_the_same_words(rnic, lanes):
     simulated = ["--device", "simulated", "--lanes", str(lanes), "--markers"]
     lines = [random.randbytes(random.randrange(1500)).hex() for _ in range(9)]
     fpdus = [bytes.fromhex(line) for line in rnic("frame", "--markers", lines=lines)[1]]
@@ -53,7 +53,7 @@ def test_rtl_and_software_report_a_flipped_bit_in_the_same_words(lanes):
 
 
 @pytest.mark.parametrize("lanes", shortened("MpaDatapath has tests at other widths", 2, [1, 4, 2, 8, 16]))
-def test_vectors(lanes):
+def test_vectors(rnic, lanes):
     for same, group in itertools.groupby(FPDUS, options):
         vectors = list(group)
         simulated = ["--device", "simulated", "--lanes", str(lanes), *same]

@@ -18,31 +18,9 @@ from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.device import Device, DeviceError
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
-from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.cli.frame import deframe_lines, frame_lines
 
 RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
-
-
-@pytest.fixture
-def rnic(capsys, tmp_path):
-    """Run a command in this process; returns the exit status, the lines on standard output, and standard error."""
-
-    def run(*arguments: str, lines: list[str] | str = "") -> tuple[int, list[str], str]:
-        given = tmp_path / "given"
-        given.write_text(lines if isinstance(lines, str) else "".join(f"{line}\n" for line in lines))
-        kept = os.dup(0)
-        try:
-            with given.open() as file:
-                os.dup2(file.fileno(), 0)
-            status = cli.run(arguments)
-        finally:
-            os.dup2(kept, 0)
-            os.close(kept)
-        out, err = capsys.readouterr()
-        return status, out.splitlines(), err
-
-    return run
 
 
 def options(vector) -> list[str]:
