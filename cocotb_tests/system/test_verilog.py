@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from open_rnic.cocotb_tests.lengths import long
 from open_rnic.cocotb_tests.system_packages import needs
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.tools import cli
@@ -84,6 +85,7 @@ def passes(simulator, folder, lanes, vectors, *defines):
     assert f"PASS: {len(vectors)} FPDUs" in said.splitlines()
 
 
+@long("Icarus runs the same testbench at each width")
 def test_vectors_pass_in_verilator(tmp_path):
     for lanes in WIDTHS[::2]:
         # One folder for both widths: Verilator's own objects, which take most of the time, are compiled only once.
