@@ -56,11 +56,21 @@ def test_a_mark_has_a_reason():
         long()
 
 
+def run_tests(folder, *options):
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "test_it.py").write_text(TESTS)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = long(reason)\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize(("options", "counts"), [([], "3 passed, 4 deselected"), (["--long"], "7 passed")])
 def test_tests_that_are_left_out_are_counted(tmp_path, options, counts):
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_it.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long(reason)\n")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_tests(tmp_path, *options)
     assert counts in done.stdout.splitlines()[-1]
+    assert ("\n4 tests are left to make test-long\n" in done.stdout) == (not options)
+
+
+def test_workers_count_them_too(tmp_path):
+    done = run_tests(tmp_path, "-n", "2")
+    assert "\n4 tests are left to make test-long\n" in done.stdout
