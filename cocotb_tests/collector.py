@@ -7,6 +7,7 @@ from cocotb.triggers import First, RisingEdge
 from open_rnic.cocotb_tests.coverage import FENCE, RECEIVE, REFUSED, TRANSMIT, Bin, Cross
 from open_rnic.cocotb_tests.harness import Beat, Probe
 from open_rnic.cocotb_tests.mpa import Checker, Fault, Fpdu
+from open_rnic.host_driver.devices.sim.signals import level
 from open_rnic.host_driver.mpa.rtr import is_empty_read_response, is_terminate, rtr_kind
 from open_rnic.rtl.registers import BY_NAME, MAP, MAX_ULPDU, Rtr
 
@@ -54,9 +55,9 @@ class Collector:
         wakes = First(*(RisingEdge(dut[f"{each}__valid"]) for each in STREAMS), RisingEdge(request))
         while True:
             await edge
-            asked = request.value
-            if asked and ack.value and write.value:
-                self._write(dut.bus__address.value.to_unsigned(), dut.bus__write_data.value.to_unsigned())
+            asked = level(request)
+            if asked and level(ack) and level(write):
+                self._write(level(dut.bus__address), level(dut.bus__write_data))
             if self._quiet:
                 self._quiet -= 1
                 continue

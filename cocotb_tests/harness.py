@@ -45,6 +45,7 @@ from open_rnic.host_driver import ledger
 from open_rnic.host_driver.build_folders import built
 from open_rnic.host_driver.devices.sim.build import build, environment
 from open_rnic.host_driver.devices.sim.look import look
+from open_rnic.host_driver.devices.sim.signals import level, rises_with
 from open_rnic.rtl.lib.lanes import LANES
 
 PERIOD = 10  # ns
@@ -390,9 +391,7 @@ class Source(_Driver):
                         await self._edge
                 self._valid.value = 1
                 self._payload.value = word
-                await self._edge
-                while not self._ready.value:
-                    await self._edge
+                await rises_with(self._edge, self._ready)
                 self.transfers += 1
             self._waiting -= 1
             if not self._waiting:
@@ -424,24 +423,24 @@ class Beats:
         if pause := next(self._pauses):
             self._ready.value = 0
         if pause == UNTIL_VALID:
-            while held is None:
-                await self._edge
-                held = self._check(None)
+            await rises_with(self._edge, self._valid)
+            held = self._check(None)
         for _ in range(pause):
             await self._edge
             held = self._check(held)
         self._ready.value = 1
-        await self._edge
-        held = self._check(held)
-        while held is None:
+        if held is not None:
             await self._edge
+            held = self._check(held)
+        if held is None:  # also if a reset has withdrawn it
+            await rises_with(self._edge, self._valid)
             held = self._check(None)
         self.transfers += 1
         return held
 
     def _check(self, held: int | None) -> int | None:
         """Return the payload if ``valid`` is set; a payload that was ``held`` must not have changed."""
-        word = self._payload.value.to_unsigned() if self._valid.value else None
+        word = level(self._payload) if level(self._valid) else None
         assert self.resets or held in (None, word), f"{self.name}: a beat was changed or withdrawn before its transfer"
         return word
 
@@ -508,13 +507,13 @@ class Probe(_Driver):
 
     def offered(self) -> bool:
         """Whether ``valid`` is set in this cycle, with or without a transfer."""
-        return bool(self._valid.value)
+        return bool(level(self._valid))
 
     def moved(self) -> Beat | None:
         """Return the beat that is transferred in this cycle, if any; to be called right after a rising clock edge."""
-        if not (self._valid.value and self._ready.value):
+        if not (level(self._valid) and level(self._ready)):
             return None
-        word = self._payload.value.to_unsigned()
+        word = level(self._payload)
         last = word >> self._last & 1
         lsb, width = self._octets
         count = word >> lsb & ((1 << width) - 1) if last else self.octets_per_beat
@@ -538,7 +537,7 @@ class Monitor(Probe):
     async def _run(self) -> None:
         packet, first = bytearray(), {}
         while True:
-            await self._edge
+            await rises_with(self._edge, self._valid)
             if beat := self.moved():
                 first = first or {name: value for name, value in beat.fields.items() if name in FIRST_BEAT_FIELDS}
                 packet += beat.octets
@@ -560,7 +559,7 @@ class Rate(_Driver):
         while True:
             await self._edge
             cycles += bool(self.moved)
-            if self._valid.value and self._ready.value:
+            if level(self._valid) and level(self._ready):
                 if not self.moved:
                     cycles = 1
                 self.moved += 1

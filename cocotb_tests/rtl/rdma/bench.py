@@ -13,6 +13,7 @@ from open_rnic.cocotb_tests.datapath import taken, word_of
 from open_rnic.cocotb_tests.harness import Beats, Received, Sink, Source, _bench, never
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged, decode
 from open_rnic.host_driver.devices.sim.register_bus import access_register
+from open_rnic.host_driver.devices.sim.signals import rises_with
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.rtl import registers
 from open_rnic.rtl.opcodes import INVALIDATES
@@ -109,17 +110,15 @@ class Memory:
                 valid.value = 0
                 word.value = random.getrandbits(8 * self._width)
                 fault.value = random.getrandbits(1)
-                await self._edge
-                continue
+                while self.silent or not self.outstanding:
+                    await self._edge
             if pause := next(self._idle):
                 valid.value = 0
                 for _ in range(pause):
                     await self._edge
             valid.value = 1
             word.value, fault.value = self.outstanding.popleft()
-            await self._edge
-            while not ready.value:
-                await self._edge
+            await rises_with(self._edge, ready)
             self.transfers += 1
 
 

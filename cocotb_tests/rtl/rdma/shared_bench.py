@@ -11,6 +11,7 @@ from open_rnic.cocotb_tests.harness import Received, Sink, Source
 from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, Memory
 from open_rnic.cocotb_tests.rtl.rdma.programs import SIZES, Both, _Octets
 from open_rnic.host_driver.devices.sim.register_bus import access_register
+from open_rnic.host_driver.devices.sim.signals import level
 from open_rnic.host_driver.rdma.engine import Engine as Twin
 from open_rnic.rtl.opcodes import SENDS, Opcode
 from open_rnic.rtl.rdma.registers import Command
@@ -59,9 +60,11 @@ class SharedBench:
         self.dut.clear.value = 0
 
     async def _tell(self) -> None:
+        at, room, half, shown = self.dut.at, self.dut.room, FallingEdge(self.dut.clk), None
         while True:
-            await FallingEdge(self.dut.clk)
-            self.dut.room.value = self.room >> int(self.dut.at.value) & 1
+            await half
+            if shown != (shown := self.room >> level(at) & 1):
+                room.value = shown
 
     async def _give(self) -> None:
         waiting = 0
@@ -102,13 +105,12 @@ class SharedBench:
         self.dut.sends_coming.value = sum(end.sends_coming << end.n for end in self.ends)
 
     async def _watch(self) -> None:
-        now = 0, 0
+        dut, now = self.dut, (0, 0)
         while True:
             await self.edge  # ``blocked`` knows the ULPDU a cycle later, as would a register of the watcher
-            (checked, dropped), now = now, tuple(
-                int(getattr(self.dut, name).value) << int(getattr(self.dut, f"{name}_of").value)
-                for name in ("checked", "dropped")
-            )
+            (checked, dropped), now = now, (
+                level(dut.checked) << level(dut.checked_of), level(dut.dropped) << level(dut.dropped_of)
+            )  # fmt: skip
             for end in self.ends if checked | dropped else ():
                 if told := (checked >> end.n & 1) + (dropped >> end.n & 1):
                     end.unchecked -= told

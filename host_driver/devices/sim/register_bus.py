@@ -6,6 +6,8 @@ from typing import Any
 
 from cocotb.triggers import RisingEdge
 
+from open_rnic.host_driver.devices.sim.signals import level
+
 __all__ = ["access_register"]
 
 
@@ -16,7 +18,7 @@ async def access_register(dut: Any, address: int, value: int | None = None) -> i
     dut.bus__write_data.value = value or 0
     dut.bus__request.value = 1
     await RisingEdge(dut.clk)
-    while not dut.bus__ack.value:
+    while not level(dut.bus__ack):
         await RisingEdge(dut.clk)
     dut.bus__request.value = 0
-    return int(dut.bus__read_data.value.to_unsigned())
+    return level(dut.bus__read_data)
