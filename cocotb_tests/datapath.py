@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from cocotb.triggers import RisingEdge, Timer
+from cocotb.triggers import RisingEdge
 
-from open_rnic.cocotb_tests.harness import PERIOD, Received, Sink, Source
+from open_rnic.cocotb_tests.harness import Received, Sink, Source, cycles
 from open_rnic.host_driver.device import Event, Ulpdu
 from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.mpa.datapath import MpaDatapath as Software
@@ -85,8 +85,7 @@ class Datapath:
 
     async def cycles(self, count: int) -> None:
         """Wait for ``count`` cycles."""
-        await Timer(count * PERIOD, "ns")
-        await self._edge
+        await cycles(self._edge, count)
 
     async def renew(self) -> None:
         """Reset the connection, and discard everything that is still in the data path."""

@@ -36,7 +36,8 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.queue import Queue
 from cocotb.regression import TestGenerator
-from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
+from cocotb.triggers import Event, RisingEdge, SimTimeoutError, Timer, with_timeout
+from cocotb.utils import get_sim_time
 
 from open_rnic.cocotb_tests import coverage
 from open_rnic.cocotb_tests.lengths import beside
@@ -228,7 +229,9 @@ class _Within:
 
     def __getattr__(self, name: str) -> Any:
         inside = getattr(self._dut, self._part + name, None)
-        return getattr(self._dut, name) if inside is None else inside
+        found = getattr(self._dut, name) if inside is None else inside
+        setattr(self, name, found)  # so that it is not looked up again
+        return found
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
@@ -279,6 +282,13 @@ def _collect(dut: Any) -> Callable[[], None]:
         coverage.write(folder / f"{uuid4().hex}.json", coverage.numbers(collector.seen))
 
     return finish
+
+
+async def cycles(edge: RisingEdge, count: int) -> None:
+    """Wait for ``count`` rising clock edges, without looking at each; begins right after one of them."""
+    if count > 0:
+        await Timer(count * PERIOD - PERIOD // 2, "ns")
+        await edge
 
 
 def pauses(chance: float = 0.3, longest: int = 4, seed: Any = None) -> Iterator[int]:
@@ -555,15 +565,14 @@ class Rate(_Driver):
         cocotb.start_soon(self._run())
 
     async def _run(self) -> None:
-        cycles = 0
         while True:
-            await self._edge
-            cycles += bool(self.moved)
-            if level(self._valid) and level(self._ready):
+            await rises_with(self._edge, self._valid)
+            if level(self._ready):
+                now = int(get_sim_time("ns"))
                 if not self.moved:
-                    cycles = 1
+                    began = now
                 self.moved += 1
-                self.used = cycles
+                self.used = (now - began) // PERIOD + 1
 
     def restart(self) -> None:
         """Restart the counts: the next beat is the first one."""

@@ -1,11 +1,14 @@
 """Ethernet at 1 Gb/s in simulations with a clock of 62.5 MHz: a beat of 4 octets takes two cycles."""
 
-from collections import deque
 from collections.abc import Callable
 
 import cocotb
+from cocotb.queue import Queue
 from cocotb.triggers import RisingEdge
+from cocotb.utils import get_sim_time
 
+from open_rnic.cocotb_tests.harness import PERIOD, cycles
+from open_rnic.host_driver.devices.sim.signals import level, rises_with
 from open_rnic.rtl.net.layouts import Frame
 
 __all__ = ["FULL_FRAME", "LEAST_FRAME", "Wire", "cycles_of"]
@@ -34,10 +37,9 @@ class Wire:
         self, dut, source: str | None, sink: str | None = None, lost: Callable[[int], bool] = lambda number: False
     ):
         self.frames: list[tuple[int, bytes]] = []
-        self.cycle = 0
         self._lost = lost
-        self._dut = dut
-        self._queue: deque[bytes] = deque()
+        self._edge = RisingEdge(dut.clk)
+        self._queue: Queue[bytes] = Queue()
         self._fields = {name: (field.offset, field.width) for name, field in Frame()}
         if sink is not None:
             self._sink = getattr(dut, f"{sink}rx_frames__payload"), getattr(dut, f"{sink}rx_frames__valid")
@@ -54,15 +56,16 @@ class Wire:
     @property
     def idle(self) -> bool:
         """Whether no frame waits to be sent."""
-        return not self._queue
+        return self._queue.empty()
+
+    @property
+    def cycle(self) -> int:
+        """The number of the cycle."""
+        return int(get_sim_time("ns")) // PERIOD
 
     def send(self, frame: bytes) -> None:
         """Send a frame, behind those that wait; only for a wire without a source."""
-        self._queue.append(frame.ljust(60, b"\0"))
-
-    async def _edge(self):
-        await RisingEdge(self._dut.clk)
-        self.cycle += 1
+        self._queue.put_nowait(frame.ljust(60, b"\0"))
 
     async def _carry(self):
         payload, valid, ready = self._source
@@ -73,11 +76,9 @@ class Wire:
             lost = self._lost(len(self.frames))
             while not ended:
                 ready.value = 1
-                await self._edge()
-                while not valid.value:
-                    await self._edge()
+                await rises_with(self._edge, valid)
                 ready.value = 0
-                word = payload.value.to_unsigned()
+                word = level(payload)
                 if not frame:
                     began = self.cycle
                 ended = bool(word >> last[0] & 1)
@@ -85,29 +86,25 @@ class Wire:
                 frame += (word >> data[0] & 0xFFFF_FFFF).to_bytes(4, "little")[:count]
                 if self._sink and not lost:
                     self._drive(bytes(frame[-count:]), ended)
-                await self._edge()
+                await self._edge
                 if self._sink:
                     self._sink[1].value = 0
             self.frames.append((began, bytes(frame[PADDING:])))
-            for _ in range(began + cycles_of(len(frame) - PADDING) - self.cycle - 1):
-                await self._edge()
+            await cycles(self._edge, began + cycles_of(len(frame) - PADDING) - self.cycle - 1)
 
     async def _send(self):
         while True:
-            await self._edge()
-            if not self._queue:
-                continue
-            frame = self._queue.popleft()
+            frame = await self._queue.get()
+            await self._edge
             began = self.cycle
             padded = bytes(PADDING) + frame
             for at in range(0, len(padded), 4):
                 self._drive(padded[at : at + 4], at + 4 >= len(padded))
-                await self._edge()
+                await self._edge
                 self._sink[1].value = 0
-                await self._edge()
+                await self._edge
             self.frames.append((began, frame))
-            for _ in range(began + cycles_of(len(frame)) - self.cycle - 1):
-                await self._edge()
+            await cycles(self._edge, began + cycles_of(len(frame)) - self.cycle - 1)
 
     def _drive(self, octets: bytes, last: bool) -> None:
         beat = int.from_bytes(octets, "little") << self._fields["data"][0]
