@@ -21,6 +21,7 @@ from typing import Any
 from open_rnic.cocotb_tests.mutation import sites
 from open_rnic.host_driver.build_folders import built
 from open_rnic.host_driver.cache import limit
+from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
@@ -49,8 +50,6 @@ SAMPLE = 60  # number of mutants
 
 def mutants_at(widths: Iterable[int]) -> set[str]:
     """Return the keys of all mutants in the designs that are tested, at these widths."""
-    from amaranth.back import rtlil
-
     from open_rnic.rtl.link.top import LinkedDatapath
     from open_rnic.rtl.link.uart import Uart
     from open_rnic.rtl.mpa.axi import AxiMpaDatapath
@@ -63,7 +62,7 @@ def mutants_at(widths: Iterable[int]) -> set[str]:
         designs += [AxiMpaDatapath(lanes), LinkedDatapath(lanes), LengthFifo(lanes, 128)]
         designs += [MpaDatapath(lanes, store_and_forward=2048)]
     for design in designs:
-        rtlil.convert(design, name="top", emit_src=False)
+        to_rtlil(design)
     return set(sites.live)
 
 

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from amaranth.asserts import AnyConst, Initial
-from amaranth.back import rtlil
 from amaranth.hdl import Assert, Assume, ClockDomain, Const, DomainRenamer, Fragment, Module, Shape, Signal, Value
 from amaranth.lib.wiring import In
+
+from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
 
 __all__ = ["NO_LANES", "PROPERTIES", "Bench", "Block", "Mutant", "Property", "proves"]
 
@@ -230,4 +231,4 @@ class Bench:
 
     def rtlil(self) -> str:
         """Return the design for sby."""
-        return rtlil.convert(self._module, name="top", ports=self.ports)
+        return to_rtlil(self._module, ports=self.ports)

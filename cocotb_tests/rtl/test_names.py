@@ -3,8 +3,8 @@
 from fractions import Fraction
 
 import pytest
-from amaranth.back import rtlil
 
+from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
 from open_rnic.host_driver.tools.split.segment import receive, transmit
 from open_rnic.rtl.link.top import UartDatapath
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
@@ -28,4 +28,4 @@ DESIGNS = {
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_every_signal_has_a_name(design):
-    assert "$signal" not in rtlil.convert(DESIGNS[design](), name="top", emit_src=False)
+    assert "$signal" not in to_rtlil(DESIGNS[design]())

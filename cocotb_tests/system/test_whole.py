@@ -44,11 +44,12 @@ from open_rnic.rtl.registers import Role
 from open_rnic.rtl.tcp.words import Reason, State
 
 BOARD, PEER = (IPv4Interface(f"10.9.0.{n}/24") for n in (1, 2))
+NAME = "ecpix5"  # has all blocks of boards with one connection
 RESPONDER, INITIATOR = Config(Role.RESPONDER, timeout=HANG), Config(Role.INITIATOR, timeout=HANG)
 
 
 @asynccontextmanager
-async def board_and_twin(faults=None, name="colorlight_5a75b"):
+async def board_and_twin(faults=None, name=NAME):
     """A board, and the TCP of a twin in its network."""
     ours, port = joined()
     async with (
@@ -143,7 +144,7 @@ def test_samples_of_the_boards_fabric_reach_the_memory_of_a_peer():
     count = 5000
 
     async def body():
-        async with board_and_twin(Faults(drop=0.01), "ecpix5") as (board, twin):
+        async with board_and_twin(Faults(drop=0.01)) as (board, twin):
             place = str(BOARD.ip), 7
             engine = board.tcp.open_device
             numbers = []
@@ -177,10 +178,10 @@ def test_the_demonstration_verifies_what_two_boards_send(capsys):
 
 
 def test_the_demonstration_verifies_what_a_board_and_the_twin_send(capsys):
-    assert cli.run(["demo", "--device", "udp:sim:colorlight_5a75b", "--size", "2500", "--drop", "0.01"]) == 0
+    assert cli.run(["demo", "--device", f"udp:sim:{NAME}", "--size", "2500", "--drop", "0.01"]) == 0
     out, err = capsys.readouterr()
     assert (out.splitlines()[-1], err) == ("verified 2500 octets each way", "")
-    assert "the initiator with the software twin, the other with udp:sim:colorlight_5a75b" in out
+    assert f"the initiator with the software twin, the other with udp:sim:{NAME}" in out
 
 
 def test_damaged_frames_and_a_pulled_cable_are_counted_and_a_link_returns():
@@ -216,7 +217,7 @@ def test_linux_finds_a_board_and_operates_it_again_after_a_program_was_killed():
         return told
 
     async def body():
-        board = await SimulatedBoard.open("colorlight_5a75b")
+        board = await SimulatedBoard.open(NAME)
         host = IPv4Interface("10.0.0.1/24")
         async with TapNetwork(str(host)) as linux, Pipe(linux.port, board):
             find = "find", "--json"
@@ -278,7 +279,7 @@ def test_rdma_goes_on_in_a_storm_at_line_rate_whose_frames_are_counted(name):
 
 def test_a_second_host_takes_the_board_over_and_finds_it_without_connections():
     async def body():
-        async with simulated("colorlight_5a75b", BOARD) as board:
+        async with simulated(NAME, BOARD) as board:
             device = board.tcp.open_device
             listener = await rdma.listen(str(BOARD.ip), 0, RESPONDER, device=device, tcp=board.tcp)
             assert await board.rnic.get("STATUS") == State.LISTEN
@@ -297,7 +298,7 @@ def test_a_second_host_takes_the_board_over_and_finds_it_without_connections():
 
 def test_a_board_tells_about_its_port():
     async def body():
-        async with simulated("colorlight_5a75b", BOARD, seed=1) as board:
+        async with simulated(NAME, BOARD, seed=1) as board:
             found = await inspect(board.rnic)
             assert (found.address, found.mac) == (BOARD, b"\2\0" + BOARD.ip.packed)
             assert (found.link, found.in_band) == (Link(True, 1000, True), Link(True, 1000, True))

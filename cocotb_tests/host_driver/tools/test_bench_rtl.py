@@ -13,7 +13,6 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 
 import pytest
-from amaranth.back import rtlil
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -21,6 +20,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.cocotb_tests.lengths import long, shortened
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.cocotb_tests.system_packages import needs
+from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.tools.bench.rtl import cluster, cycles, jobs
 from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS, DATA_PATH, Block
@@ -219,7 +219,7 @@ LARGER = {"SharedMpa, 16", "RdmaEngine, 4", "RdmaEngine, 16", "RdmaDatapath", "S
 ])  # fmt: skip
 def test_every_block_can_be_made(block):
     made = BLOCKS[block].make(BLOCKS[block].least)
-    assert f"module \\{jobs.TOP}.{jobs.DUT}" in rtlil.convert(Registered(made), name=jobs.TOP)
+    assert f"module \\{jobs.TOP}.{jobs.DUT}" in to_rtlil(Registered(made), name=jobs.TOP)
 
 
 def test_only_the_blocks_of_the_data_path_are_measured_at_1_lane():

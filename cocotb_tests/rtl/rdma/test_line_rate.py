@@ -151,7 +151,7 @@ async def a_slow_peer_loses_samples_and_knows_which(dut):
     assert samples.received == sorted(set(samples.received))
 
 
-@pytest.mark.parametrize("lanes", shortened("other widths of the same rate", 1, [4, 1, 2]))
+@pytest.mark.parametrize("lanes", shortened("other widths of the same rate", 1, [1, 2, 4]))
 def test_line_rate(lanes):
     options = {"sample": 4 * lanes, "sample_buffer": 8192, "regions": 16, "buffers": 4, "work": 8, "reads": 4}
     made = functools.partial(SamplingDatapath, lanes, **options)

