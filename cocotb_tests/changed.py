@@ -1,48 +1,68 @@
-"""The tests that a change concerns: ``make test-changed``, or ``pytest --changed REVISION``.
+"""The tests that a change concerns: ``make test-changed``, or ``pytest --changed REVISION [--within MINUTES]``.
 
 A test is concerned if its file, or anything that the file imports, differs from the git revision, or if it ran a
 simulation whose maker or anything that the maker imports differs: a test of a device builds its simulation by name. The
 simulations are those that the ledgers of earlier runs in this checkout name (:mod:`.costs`). A test that no earlier run
 knows is concerned.
+
+A change of a block that all data paths contain concerns most tests. With a limit of time, those run that are nearest to
+the change: the fewer imports lie between a test, or its simulation, and the change, the nearer. Of tests that are as
+near, the cheap ones run. The ledgers have their costs, with those of the builds of their simulations.
 """
 
 import json
+import os
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from open_rnic.cocotb_tests import costs
+from open_rnic.cocotb_tests.deselected import deselect
 from open_rnic.host_driver import sources
 from open_rnic.host_driver.build_folders import built
 
 ROOT = Path(__file__).parents[1]
-Uses = dict[str, set[str]]  # the makers of simulations that each test has used
 
 
-def _known() -> Path:
-    return built("costs") / "uses.json"
+@dataclass
+class Known:
+    """What is known of a test: the makers of the simulations that it has used, and its seconds of processor time.
+
+    The seconds are the most of all runs: a run that had to build simulations shows what a change will cost.
+    """
+
+    makers: set[str] = field(default_factory=set)
+    seconds: float = 0.0
 
 
-def uses() -> Uses:
-    """Return what the tests of all earlier runs have used."""
-    path = _known()
-    return {test: set(makers) for test, makers in json.loads(path.read_text()).items()} if path.exists() else {}
+def _file() -> Path:
+    return built("costs") / "tests.json"
+
+
+def known() -> dict[str, Known]:
+    """Return what all earlier runs have shown."""
+    path = _file()
+    plain = json.loads(path.read_text()) if path.exists() else {}
+    return {test: Known({*makers}, seconds) for test, (makers, seconds) in plain.items()}
 
 
 def remember(ledger: Path) -> None:
     """Add what the tests in a ledger have used."""
-    found: Uses = defaultdict(set, uses())
+    found = defaultdict(Known, known())
     for line in costs.read(ledger):
         if line["kind"] == "test":
-            found[line["name"]] |= set()
+            test = found[line["name"]]
+            test.seconds = max(test.seconds, line["own"] + line["started"])
         elif line["kind"] == "use" and line["test"]:
-            found[line["test"]].add(line["name"])
-    path = _known()
+            found[line["test"]].makers.add(line["name"])
+    path = _file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({test: sorted(makers) for test, makers in found.items()}))
+    path.write_text(json.dumps({name: (sorted(test.makers), test.seconds) for name, test in found.items()}))
 
 
 def differing(revision: str) -> set[Path]:
@@ -56,15 +76,39 @@ def differing(revision: str) -> set[Path]:
     return files
 
 
-def concerned(tests: Iterable[tuple[str, Path]], used: Uses, changed: set[Path]) -> set[str]:
-    """Return those of ``tests``, each a name and its file, that a change of these files concerns."""
+def concerned(tests: Iterable[tuple[str, Path]], tested: Mapping[str, Known], changed: set[Path]) -> dict[str, int]:
+    """Return those of ``tests``, each a name and its file, that a change of these files concerns.
 
-    def needs(module: str) -> bool:
-        return not changed.isdisjoint(sources.needed([module]).values())
+    Each has the number of imports between it, or a simulation that it has used, and the change.
+    """
 
-    touched = {maker for makers in used.values() for maker in makers if needs(maker)}
-    stale = {path: needs(_module(path)) for path in {path for _, path in tests}}
-    return {name for name, path in tests if stale[path] or name not in used or used[name] & touched}
+    @cache
+    def imports(module: str) -> int | None:
+        return min((each.imports for each in sources.needed([module]).values() if each.path in changed), default=None)
+
+    found: dict[str, int] = {}
+    for name, path in tests:
+        near = [imports(each) for each in (_module(path), *(tested[name].makers if name in tested else ()))]
+        if name not in tested:
+            found[name] = 0
+        elif any(each is not None for each in near):
+            found[name] = min(each for each in near if each is not None)
+    return found
+
+
+def nearest(distances: Mapping[str, int], tested: Mapping[str, Known], seconds: float) -> set[str]:
+    """Return the tests that are nearest to the change, of which all together take at most so many seconds."""
+
+    def cost(name: str) -> float:
+        return tested[name].seconds if name in tested else 0.0
+
+    chosen: set[str] = set()
+    for name in sorted(distances, key=lambda name: (distances[name], cost(name))):
+        seconds -= cost(name)
+        if seconds < 0:
+            break
+        chosen.add(name)
+    return chosen
 
 
 def _module(path: Path) -> str:
@@ -72,18 +116,24 @@ def _module(path: Path) -> str:
 
 
 def add_option(parser: pytest.Parser) -> None:
-    """Add the option ``--changed``."""
+    """Add the options ``--changed`` and ``--within``."""
     parser.addoption("--changed", metavar="REVISION", help="run the tests that the changes since REVISION concern")
+    parser.addoption("--within", metavar="MINUTES", type=float, help="of these, the nearest, for as long on all cores")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    revision = config.getoption("--changed")
+    revision, minutes = config.getoption("--changed"), config.getoption("--within")
     if revision is None:
+        if minutes is not None:
+            raise pytest.UsageError("--within needs --changed")
         return
     try:
         changed = differing(revision)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
-    chosen = concerned([(each.nodeid, each.path) for each in items], uses(), changed)
-    config.hook.pytest_deselected(items=[each for each in items if each.nodeid not in chosen])
-    items[:] = [each for each in items if each.nodeid in chosen]
+    tests, tested = {each.nodeid: each.path for each in items}, known()
+    distances = concerned(tests.items(), tested, changed)
+    deselect(config, items, tests.keys() - distances)
+    if minutes is not None:
+        chosen = nearest(distances, tested, 60 * minutes * (os.cpu_count() or 1))
+        deselect(config, items, distances.keys() - chosen, "make test, which the change concerns, too")

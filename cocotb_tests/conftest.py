@@ -2,7 +2,7 @@
 
 :mod:`.collected` finds benches that no test runs, :mod:`.lengths` leaves out the tests of the long run,
 :mod:`.system_packages` those that need more than this system has, and :mod:`.changed` those that a change does not
-concern.
+concern. :mod:`.deselected` counts them.
 """
 
 import gc
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from cocotb.regression import TestGenerator
 
-from open_rnic.cocotb_tests import changed, collected, costs, coverage, lengths, system_packages
+from open_rnic.cocotb_tests import changed, collected, costs, coverage, deselected, lengths, system_packages
 from open_rnic.host_driver import ledger
 from open_rnic.host_driver.build_folders import built
 from open_rnic.host_driver.tools import cli
@@ -29,6 +29,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.pluginmanager.register(system_packages)
+    config.pluginmanager.register(deselected)
     config.pluginmanager.register(lengths)
     config.pluginmanager.register(changed)
     os.environ.setdefault("PYTHONHASHSEED", "0")  # as in the Makefile, for workers and programs

@@ -7,7 +7,7 @@ A test belongs to both unless it is marked with the reason why ``make test`` can
 
     @pytest.mark.parametrize("lanes", widths(1, 2, 4))
 
-This module is a plugin of pytest: without the option ``--long``, it deselects the marked tests, and says how many.
+This module is a plugin of pytest: without the option ``--long``, it deselects the marked tests.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from open_rnic.cocotb_tests.deselected import deselect
+
 MARK = "long"
-_LEFT = pytest.StashKey[int]()  # the number of tests that this run leaves out
 _ALIKE = (1,), (4, 2), (16, 8)  # lanes whose RTL is the same but for numbers, the one to prefer first
 
 
@@ -54,21 +55,4 @@ def add_option(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--long"):
         return
-    left = [each for each in items if each.get_closest_marker(MARK)]
-    items[:] = [each for each in items if not each.get_closest_marker(MARK)]
-    config.hook.pytest_deselected(items=left)
-    if hasattr(config, "workeroutput"):  # of a worker of xdist, whose main process collects nothing
-        config.workeroutput[MARK] = len(left)
-    else:
-        config.stash[_LEFT] = len(left)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Take the number of tests that a worker has left out; each worker collects all tests."""
-    node.config.stash[_LEFT] = node.workeroutput.get(MARK, 0) if hasattr(node, "workeroutput") else 0
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if left := config.stash.get(_LEFT, 0):
-        terminalreporter.write_line(f"{left} tests are left to make test-long")
+    deselect(config, items, {each.nodeid for each in items if each.get_closest_marker(MARK)}, "make test-long")

@@ -1,11 +1,12 @@
 """Which tests a change concerns."""
 
+import json
 import subprocess
 
 import pytest
 
 from open_rnic.cocotb_tests import changed
-from open_rnic.cocotb_tests.changed import ROOT, concerned, differing
+from open_rnic.cocotb_tests.changed import ROOT, Known, concerned, differing, nearest
 from open_rnic.cocotb_tests.system_packages import needs
 
 FENCE, FRAMER, LOADER = (
@@ -16,22 +17,33 @@ TESTS = {
     "pairs": ROOT / "cocotb_tests/test_lengths.py",
     "device": ROOT / "cocotb_tests/system/test_simulated.py",
 }
-USED = {"fence": set(), "pairs": set(), "device": {"open_rnic.host_driver.devices.sim.rings"}}
+TESTED = {"fence": Known(), "pairs": Known(), "device": Known({"open_rnic.host_driver.devices.sim.rings"})}
 
 
-def of(*files, used=USED):
-    return concerned(TESTS.items(), used, {*files})
+def of(*files, tested=TESTED):
+    return concerned(TESTS.items(), tested, {*files})
 
 
 def test_a_test_is_concerned_by_what_it_imports_and_by_the_designs_that_it_simulated():
-    assert of(FENCE) == {"fence", "device"}
-    assert of(FRAMER) == {"device"}
-    assert of(LOADER) == of() == set()
-    assert of(TESTS["pairs"]) == {"pairs"}
+    assert of(FENCE).keys() == {"fence", "device"}
+    assert of(FRAMER).keys() == {"device"}
+    assert of(LOADER) == of() == {}
+    assert of(TESTS["pairs"]) == {"pairs": 0}
+
+
+def test_a_test_of_a_block_is_nearer_to_it_than_a_test_of_all():
+    found = of(FENCE)
+    assert found["fence"] == 1 < found["device"]
 
 
 def test_a_test_that_never_ran_is_concerned():
-    assert of(LOADER, used={"fence": set(), "pairs": set()}) == {"device"}
+    assert of(LOADER, tested={"fence": Known(), "pairs": Known()}) == {"device": 0}
+
+
+@pytest.mark.parametrize(("seconds", "chosen"), [(9, ""), (10, "a"), (30, "ab"), (69, "ab"), (70, "abc")])
+def test_in_a_limited_time_the_nearest_run_and_of_those_the_cheapest(seconds, chosen):
+    tested = {"a": Known(seconds=10), "b": Known(seconds=20), "c": Known(seconds=40), "other": Known(seconds=1)}
+    assert nearest({"c": 2, "b": 1, "a": 1}, tested, seconds) == {*chosen}
 
 
 @needs("git")
@@ -51,9 +63,12 @@ def test_files_that_git_does_not_know_differ(monkeypatch, tmp_path):
 
 def test_what_tests_have_used_is_added_up_over_runs(monkeypatch, tmp_path):
     monkeypatch.setenv("OPEN_RNIC_BUILD", str(tmp_path))
-    assert changed.uses() == {}
-    for kind, name, test in (("test", "a", ""), ("use", "maker", "b"), ("use", "other", "b")):
+    assert changed.known() == {}
+    for line in (
+        {"kind": "test", "name": "a", "own": 1, "started": 2}, {"kind": "use", "name": "maker", "test": "b"},
+        {"kind": "use", "name": "other", "test": "b"}, {"kind": "test", "name": "a", "own": 1, "started": 1},
+    ):  # fmt: skip
         ledger = tmp_path / "ledger"
-        ledger.write_text(f'{{"kind": "{kind}", "name": "{name}", "test": "{test}"}}\n')
+        ledger.write_text(json.dumps(line))
         changed.remember(ledger)
-    assert changed.uses() == {"a": set(), "b": {"maker", "other"}}
+    assert changed.known() == {"a": Known(seconds=3), "b": Known({"maker", "other"})}

@@ -9,6 +9,7 @@ from open_rnic.cocotb_tests.lengths import long, shortened, widths
 from open_rnic.rtl.lib.lanes import LANES
 
 CONFTEST = """
+from open_rnic.cocotb_tests.deselected import *
 from open_rnic.cocotb_tests.lengths import *
 from open_rnic.cocotb_tests.lengths import add_option as pytest_addoption
 """

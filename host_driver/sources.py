@@ -6,46 +6,55 @@ import ast
 import hashlib
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["digest", "imported", "needed", "settled"]
+__all__ = ["Source", "digest", "imported", "needed", "settled"]
 
 _PREFIX = "open_rnic."
 _ROOT = Path(__file__).parents[1]  # the folders of the package lie side by side, in a checkout and installed
 _BEGAN = time.time()
 
 
-def needed(modules: Iterable[str]) -> dict[str, Path]:
+class Source(NamedTuple):
+    """A file that modules need, and over how many imports they do."""
+
+    path: Path
+    imports: int
+
+
+def needed(modules: Iterable[str]) -> dict[str, Source]:
     """Return the files of these modules and of all that they import, directly or not, by the modules' names.
 
     An import inside a function counts too. A package is one module, its ``__init__``, and needs none of the others in
     its folder. Of what these modules import, only modules of this project are returned. Raises ValueError if one of
     ``modules`` has no file.
     """
-    found: dict[str, Path] = {}
-    waiting: list[str] = []
+    found: dict[str, Source] = {}
+    waiting: deque[tuple[str, int]] = deque()
     for name in modules:
         path = _file(name) or _elsewhere(name)
         if path is None:
             raise ValueError(f"there is no file of the module {name}")
-        found[name] = path
-        waiting += imported(path)
+        found[name] = Source(path, 0)
+        waiting += [(each, 1) for each in imported(path)]
     while waiting:
-        name = waiting.pop()
+        name, imports = waiting.popleft()
         path = _file(name)
         if path is not None and name not in found:
-            found[name] = path
-            waiting += [*imported(path), name.rpartition(".")[0]]
+            found[name] = Source(path, imports)
+            waiting += [(each, imports + 1) for each in (*imported(path), name.rpartition(".")[0])]
     return dict(sorted(found.items()))
 
 
 def digest(modules: Iterable[str]) -> str:
     """Return a hash of the present text of :func:`needed`, and of data in JSON beside a module, with its name."""
     texts = hashlib.sha256()
-    for name, path in needed(modules).items():
+    for name, (path, _) in needed(modules).items():
         for each in (path, path.with_suffix(".json")):
             if each.is_file():
                 texts.update(f"{name}{each.suffix}".encode() + b"\0" + each.read_bytes() + b"\0")

@@ -19,7 +19,7 @@ def to_rtlil(component: Any, **options: Any) -> str:
     collects = gc.isenabled()
     gc.disable()
     try:
-        return rtlil.convert(component, **({"name": "top", "emit_src": False} | options))
+        return str(rtlil.convert(component, **({"name": "top", "emit_src": False} | options)))
     finally:
         if collects:
             gc.enable()
