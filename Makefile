@@ -26,6 +26,8 @@ export PYTHONHASHSEED := 0
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests of a file need the same simulations: two workers would wait for each other's builds.
+ALL_CORES := -n auto --dist loadfile --no-loadscope-reorder
 PROGRAMS := --case rping --case rdma_ --case ucmatose --case rcopy --case bw --case many --case memory
 FOLDERS := rtl host_driver boards cocotb_tests
 # Tools that are compiled when they run first, into a cache of the user. If two of a kind did so at once, the one would
@@ -38,17 +40,17 @@ demo: setup
 	$(BIN)/rnic demo
 
 test: setup
-	$(BIN)/pytest -n auto --dist worksteal
+	$(BIN)/pytest $(ALL_CORES)
 
 test-changed: setup
-	$(BIN)/pytest -n auto --dist worksteal --changed $(or $(SINCE),HEAD) --within $(or $(WITHIN),5)
+	$(BIN)/pytest $(ALL_CORES) --changed $(or $(SINCE),HEAD) --within $(or $(WITHIN),5)
 
 test-long: setup
-	$(BIN)/pytest -n auto --dist worksteal --long
+	$(BIN)/pytest $(ALL_CORES) --long
 
 costs: setup
 	rm -rf build/cache
-	OPEN_RNIC_CACHE=$(CURDIR)/build/cache $(BIN)/pytest -n auto --dist worksteal
+	OPEN_RNIC_CACHE=$(CURDIR)/build/cache $(BIN)/pytest $(ALL_CORES)
 	$(BIN)/python -m open_rnic.cocotb_tests.costs --markdown docs/testing.md
 	rm -rf build/cache
 
@@ -64,7 +66,7 @@ soak: setup
 	$(BIN)/python -m open_rnic.cocotb_tests.whole_soak $(WHOLE_SOAK)
 
 coverage: setup
-	$(BIN)/pytest -n auto --dist worksteal cocotb_tests/system/test_coverage.py
+	$(BIN)/pytest -n auto cocotb_tests/system/test_coverage.py
 	$(BIN)/python -m open_rnic.cocotb_tests.coverage docs/testing.md
 
 mutate: setup

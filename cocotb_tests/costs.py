@@ -8,7 +8,6 @@ what else the machine does.
 import argparse
 import json
 import os
-import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from open_rnic.host_driver.build_folders import built
+from open_rnic.host_driver.tools.bench.table import put
 
 PARTS = {
     "elaboration": "Amaranth, of simulations that were not known",
@@ -133,10 +133,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     costs = add(read(path))
     if options.markdown:
-        page = options.markdown.read_text()
-        text = markdown(costs)
-        page = re.sub(r"(?s)(<!-- costs -->\n).*?(<!-- end of costs -->)", lambda m: m[1] + text + m[2], page)
-        options.markdown.write_text(page)
+        try:
+            put(options.markdown, "costs", markdown(costs))
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            return 1
         return 0
     for head, rows in tables(costs):
         table = Table(*head)

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations, product
@@ -24,7 +24,6 @@ from open_rnic.host_driver.build_folders import built
 from open_rnic.rtl.lib.lanes import LANES
 
 VARIABLE = "OPEN_RNIC_COVERAGE"
-MARKS = "<!-- coverage -->", "<!-- end of coverage -->"
 
 Bin = tuple[Any, ...]
 
@@ -212,15 +211,6 @@ def table(hits: Hits) -> Iterator[str]:
         yield from (f"| {name} | {count:,} | {why} |" for why, count in cross.impossible.items())
 
 
-def put_into(page: str, lines: Iterable[str]) -> str:
-    """Replace the text between the marks of ``page`` by ``lines``; raises ValueError if the marks are missing."""
-    before, begins, rest = page.partition(MARKS[0])
-    _, ends, after = rest.partition(MARKS[1])
-    if not (begins and ends):
-        raise ValueError(f"the page has no lines {MARKS[0]} and {MARKS[1]}")
-    return "\n".join([before + begins, *lines, ends + after])
-
-
 def main() -> int:
     """Print the last run's coverage, and update the tables of a page, if one is given."""
     hits = read(built("coverage"))
@@ -228,8 +218,9 @@ def main() -> int:
         print(f"no coverage in {built('coverage')}: run the tests first", file=sys.stderr)
         return 1
     if len(sys.argv) > 1:
-        path = Path(sys.argv[1])
-        path.write_text(put_into(path.read_text(), table(hits)))
+        from open_rnic.host_driver.tools.bench.table import put  # not in simulations, which import this module
+
+        put(Path(sys.argv[1]), "coverage", "\n".join(table(hits)) + "\n")
     print("\n".join(summary(hits)))
     return not complete(hits)
 

@@ -46,7 +46,7 @@ from open_rnic.host_driver import ledger
 from open_rnic.host_driver.build_folders import built
 from open_rnic.host_driver.devices.sim.build import build, environment
 from open_rnic.host_driver.devices.sim.look import look
-from open_rnic.host_driver.devices.sim.signals import level, rises_with
+from open_rnic.host_driver.devices.sim.signals import drive, level, rises_with
 from open_rnic.rtl.lib.lanes import LANES
 
 PERIOD = 10  # ns
@@ -354,7 +354,7 @@ class Source(_Driver):
         self._waiting = 0
         self._drained = Event()
         self._rng = random.Random(random.getrandbits(64))
-        self._valid.value = 0
+        drive(self._valid, 0)
         cocotb.start_soon(self._run())
 
     def send(self, octets: bytes, **fields: int) -> None:
@@ -387,20 +387,20 @@ class Source(_Driver):
         width = len(self._payload)
         while True:
             if self._queue.empty():
-                self._valid.value = 0
-                self._payload.value = self._rng.getrandbits(width)
+                drive(self._valid, 0)
+                drive(self._payload, self._rng.getrandbits(width))
                 packet = await self._queue.get()
                 await self._edge
             else:
                 packet = self._queue.get_nowait()
             for word in self._beats(*packet):
                 if pause := next(self._idle):
-                    self._valid.value = 0
-                    self._payload.value = self._rng.getrandbits(width)
+                    drive(self._valid, 0)
+                    drive(self._payload, self._rng.getrandbits(width))
                     for _ in range(pause):
                         await self._edge
-                self._valid.value = 1
-                self._payload.value = word
+                drive(self._valid, 1)
+                drive(self._payload, word)
                 await rises_with(self._edge, self._ready)
                 self.transfers += 1
             self._waiting -= 1
@@ -425,20 +425,20 @@ class Beats:
         self._pauses = backpressure or never()
         self.transfers = 0
         self.resets = False
-        self._ready.value = 0
+        drive(self._ready, 0)
 
     async def take(self) -> int:
         """Wait for the next beat, and return its payload."""
         held = None
         if pause := next(self._pauses):
-            self._ready.value = 0
+            drive(self._ready, 0)
         if pause == UNTIL_VALID:
             await rises_with(self._edge, self._valid)
             held = self._check(None)
         for _ in range(pause):
             await self._edge
             held = self._check(held)
-        self._ready.value = 1
+        drive(self._ready, 1)
         if held is not None:
             await self._edge
             held = self._check(held)

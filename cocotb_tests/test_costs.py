@@ -31,7 +31,7 @@ def test_tables_have_the_costliest_first():
     assert costs.summary(costs.add(LINES)) == "26 s of processor time, 6 s of it for 1 builds of simulations"
 
 
-def test_a_page_gets_the_tables(tmp_path):
+def test_a_page_gets_the_tables(tmp_path, capsys):
     page, file = tmp_path / "page.md", tmp_path / "ledger"
     page.write_text("before\n<!-- costs -->\nold\n<!-- end of costs -->\nbehind\n")
     file.write_text("".join(json.dumps(each) + "\n" for each in LINES))
@@ -40,6 +40,9 @@ def test_a_page_gets_the_tables(tmp_path):
     assert text.startswith("before\n<!-- costs -->\n| part | s |\n|---|--:|\n")
     assert "| all | 26 |" in text
     assert "old" not in text
+    page.write_text("a page without a place\n")
+    assert costs.main([str(file), "--markdown", str(page)]) == 1
+    assert "has no place for tables, from <!-- costs -->" in capsys.readouterr().err
 
 
 def test_a_missing_ledger_is_named(monkeypatch, tmp_path, capsys):

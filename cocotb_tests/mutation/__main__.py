@@ -21,7 +21,7 @@ from typing import Any
 from open_rnic.cocotb_tests.mutation import sites
 from open_rnic.host_driver.build_folders import built
 from open_rnic.host_driver.cache import limit
-from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
+from open_rnic.host_driver.tools.bench.table import put
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
@@ -50,6 +50,7 @@ SAMPLE = 60  # number of mutants
 
 def mutants_at(widths: Iterable[int]) -> set[str]:
     """Return the keys of all mutants in the designs that are tested, at these widths."""
+    from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
     from open_rnic.rtl.link.top import LinkedDatapath
     from open_rnic.rtl.link.uart import Uart
     from open_rnic.rtl.mpa.axi import AxiMpaDatapath
@@ -228,9 +229,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(text)
     print(campaign.known)
     if options.markdown:
-        page = options.markdown.read_text()
-        page = re.sub(r"(?s)(<!-- table -->\n).*?(<!-- end -->)", lambda m: m[1] + text + m[2], page)
-        options.markdown.write_text(page)
+        put(options.markdown, "mutants", text)
     wrong = complaints(campaign, excused, known)
     for each in wrong:
         print(each, file=sys.stderr)

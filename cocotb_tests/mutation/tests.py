@@ -30,7 +30,6 @@ from open_rnic.cocotb_tests.mutation import sites
 from open_rnic.cocotb_tests.mutation.task import Task
 from open_rnic.host_driver import sources
 from open_rnic.host_driver.cache import Cache, digest
-from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
 
 VERDICTS = Cache("mutants")
 SEED = 1  # of the tests, so that a campaign is reproducible
@@ -72,7 +71,7 @@ class Mutation:
         if name not in self._known:
             sites.live.clear()
             made = component() if lazy else component
-            source = to_rtlil(made, name=self._build.TOP, ports=_ports(made))
+            source = self._build.to_rtlil(made, name=self._build.TOP, ports=_ports(made))
             self._known[name] = type(made).__name__, source, set(sites.live)
         self._design = self._known[name]
         alive = {mutants[key]: key for key in due & self._design[2]}

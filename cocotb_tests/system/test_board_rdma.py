@@ -77,7 +77,7 @@ def test_a_peer_reads_and_writes_the_memory_of_a_board():
 
 def test_a_board_without_an_engine_says_so():
     async def body():
-        async with await SimulatedBoardDevice.open_top(2, FAST, 2048) as device:
+        async with await SimulatedBoardDevice.open_top(1, FAST, 512) as device:
             assert device.memory is None
             device._offload = None
             await device._meet_engine()

@@ -10,6 +10,7 @@ from cocotb.triggers import RisingEdge
 from open_rnic.cocotb_tests.datapath import cut
 from open_rnic.cocotb_tests.harness import Rate, Sink, Source, at_width, bench, pauses, simulate, stalls
 from open_rnic.cocotb_tests.ice40 import Ice40
+from open_rnic.cocotb_tests.lengths import long
 from open_rnic.cocotb_tests.rtl.together import Together
 from open_rnic.rtl.events import Event, EventQueue
 from open_rnic.rtl.layouts import Packet
@@ -167,6 +168,7 @@ def test_queues(lanes):
     simulate(at_width(blocks, lanes, (1, 4, 16)), __name__)
 
 
+@long("the whole data path of an iCE40 is in the short run")
 def test_queues_of_an_ice40():
     simulate(functools.partial(blocks, 2, ice40=True), __name__)
 

@@ -3,7 +3,6 @@
 
 import random
 from fractions import Fraction
-from functools import partial
 
 import cocotb
 import pytest
@@ -24,6 +23,17 @@ from open_rnic.rtl.link.uart import Uart, UartRx, UartTx
 
 SIZE = 2048
 PERIODS = (Fraction(4), Fraction(25, 3), Fraction(16), Fraction(25_000_000, 115_200))
+BLOCKS = (*PERIODS, "link", "COBS")
+
+
+def block(name):
+    match name:
+        case "link":
+            return Link(1, size=512)
+        case "COBS":
+            return Together(decoder=CobsDecoder(), responses=Responses(SIZE, 64))
+        case period:
+            return Uart(period)
 
 
 # --- the UART
@@ -171,7 +181,7 @@ async def octets_are_sent_immediately_if_the_wire_is_idle(dut):
 @pytest.mark.parametrize("period", shortened("more rates of the line", 2, PERIODS), ids=str)
 def test_uart(period):
     simulate(
-        Part(Uart, period, PERIODS),
+        Part(block, period, BLOCKS),
         octets_of_a_sender_with_a_rate_error_of_two_percent_are_received,
         an_octet_without_a_stop_bit_is_discarded_and_the_next_one_is_received,
         octets_survive_a_glitch_of_one_sample_in_every_bit,
@@ -307,7 +317,7 @@ async def the_link_refuses_unknown_sessions_and_counts_only_damaged_frames(dut):
 
 def test_link():
     simulate(
-        partial(Link, 1, size=512),
+        Part(block, "link", BLOCKS),
         the_link_opens_several_sessions_in_turn,
         the_link_does_not_overwrite_a_response_while_it_is_sent,
         the_link_puts_beats_with_short_gaps_into_one_record,
@@ -419,13 +429,9 @@ async def a_response_apart_replaces_none_of_the_two(dut):
         assert cobs.decode((await sending)[:-1]) == frames[place]
 
 
-def cobs_blocks():
-    return Together(decoder=CobsDecoder(), responses=Responses(SIZE, 64))
-
-
 def test_cobs():
     simulate(
-        partial(cobs_blocks),
+        Part(block, "COBS", BLOCKS),
         the_decoder_decodes_frames_of_the_library,
         the_library_decodes_responses_which_can_be_sent_twice,
         a_response_apart_replaces_none_of_the_two,

@@ -17,7 +17,7 @@ from cocotb.triggers import RisingEdge
 from open_rnic.cocotb_tests.datapath import cut, filler
 from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, never, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.ice40 import Ice40
-from open_rnic.cocotb_tests.lengths import widths
+from open_rnic.cocotb_tests.lengths import long, widths
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.layouts import Packet, StreamBeat
@@ -214,6 +214,7 @@ def test_rx_blocks(lanes):
     simulate(at_width(blocks, lanes, (1, 2, 4, 16)), __name__, parameters={"lanes": lanes})
 
 
+@long("the whole data path of an iCE40 is in the short run")
 def test_rx_blocks_of_an_ice40():
     simulate(functools.partial(blocks, 2, ice40=True), __name__, parameters={"lanes": 2})
 

@@ -10,6 +10,7 @@ from crc32c import crc32c
 from open_rnic.cocotb_tests.datapath import filler
 from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.ice40 import Ice40
+from open_rnic.cocotb_tests.lengths import long
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.fpdu import FpduFramer as Software
 from open_rnic.rtl.lib.stream import Buffer
@@ -108,5 +109,6 @@ def test_tx_blocks(lanes):
     simulate(at_width(blocks, lanes, (1, 4, 16)), __name__, parameters={"lanes": lanes})
 
 
+@long("the whole data path of an iCE40 is in the short run")
 def test_tx_blocks_of_an_ice40():
     simulate(functools.partial(blocks, 2, ice40=True), __name__, parameters={"lanes": 2})

@@ -13,7 +13,7 @@ from open_rnic.cocotb_tests.datapath import taken, word_of
 from open_rnic.cocotb_tests.harness import Beats, Received, Sink, Source, _bench, never
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged, decode
 from open_rnic.host_driver.devices.sim.register_bus import access_register
-from open_rnic.host_driver.devices.sim.signals import rises_with
+from open_rnic.host_driver.devices.sim.signals import drive, rises_with
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.rtl import registers
 from open_rnic.rtl.opcodes import INVALIDATES
@@ -107,17 +107,18 @@ class Memory:
         fault = self._dut.memory__fault
         while True:
             if self.silent or not self.outstanding:
-                valid.value = 0
-                word.value = random.getrandbits(8 * self._width)
-                fault.value = random.getrandbits(1)
+                drive(valid, 0)
+                drive(word, random.getrandbits(8 * self._width))
+                drive(fault, random.getrandbits(1))
                 while self.silent or not self.outstanding:
                     await self._edge
             if pause := next(self._idle):
-                valid.value = 0
+                drive(valid, 0)
                 for _ in range(pause):
                     await self._edge
-            valid.value = 1
-            word.value, fault.value = self.outstanding.popleft()
+            drive(valid, 1)
+            for signal, value in zip((word, fault), self.outstanding.popleft(), strict=True):
+                drive(signal, value)
             await rises_with(self._edge, ready)
             self.transfers += 1
 

@@ -8,7 +8,7 @@ from cocotb.triggers import RisingEdge
 from cocotb.utils import get_sim_time
 
 from open_rnic.cocotb_tests.harness import PERIOD, cycles
-from open_rnic.host_driver.devices.sim.signals import level, rises_with
+from open_rnic.host_driver.devices.sim.signals import drive, level, rises_with
 from open_rnic.rtl.net.layouts import Frame
 
 __all__ = ["FULL_FRAME", "LEAST_FRAME", "Wire", "cycles_of"]
@@ -43,12 +43,12 @@ class Wire:
         self._fields = {name: (field.offset, field.width) for name, field in Frame()}
         if sink is not None:
             self._sink = getattr(dut, f"{sink}rx_frames__payload"), getattr(dut, f"{sink}rx_frames__valid")
-            self._sink[1].value = 0
+            drive(self._sink[1], 0)
         else:
             self._sink = None
         if source is not None:
             self._source = [getattr(dut, f"{source}tx_frames__{name}") for name in ("payload", "valid", "ready")]
-            self._source[2].value = 0
+            drive(self._source[2], 0)
             cocotb.start_soon(self._carry())
         else:
             cocotb.start_soon(self._send())
@@ -75,9 +75,9 @@ class Wire:
             ended = False
             lost = self._lost(len(self.frames))
             while not ended:
-                ready.value = 1
+                drive(ready, 1)
                 await rises_with(self._edge, valid)
-                ready.value = 0
+                drive(ready, 0)
                 word = level(payload)
                 if not frame:
                     began = self.cycle
@@ -88,7 +88,7 @@ class Wire:
                     self._drive(bytes(frame[-count:]), ended)
                 await self._edge
                 if self._sink:
-                    self._sink[1].value = 0
+                    drive(self._sink[1], 0)
             self.frames.append((began, bytes(frame[PADDING:])))
             await cycles(self._edge, began + cycles_of(len(frame) - PADDING) - self.cycle - 1)
 
@@ -101,7 +101,7 @@ class Wire:
             for at in range(0, len(padded), 4):
                 self._drive(padded[at : at + 4], at + 4 >= len(padded))
                 await self._edge
-                self._sink[1].value = 0
+                drive(self._sink[1], 0)
                 await self._edge
             self.frames.append((began, frame))
             await cycles(self._edge, began + cycles_of(len(frame)) - self.cycle - 1)
@@ -110,4 +110,5 @@ class Wire:
         beat = int.from_bytes(octets, "little") << self._fields["data"][0]
         beat |= len(octets) << self._fields["octets"][0] | last << self._fields["last"][0]
         payload, valid = self._sink
-        payload.value, valid.value = beat, 1
+        drive(payload, beat)
+        drive(valid, 1)

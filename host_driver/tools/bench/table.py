@@ -97,14 +97,18 @@ def _records(console: Console, table: Table, columns: Sequence[int]) -> None:
 
 
 def keep(page: Path, command: str, tables: Iterable[Table]) -> None:
-    """Put tables into a page of Markdown, and replace those from an earlier run of the same command.
+    """Put tables into a page of Markdown, and replace those of an earlier run of the command: see :func:`put`."""
+    put(page, command, "\n" + "\n".join(table.markdown() for table in tables) + "\n")
 
-    The tables are between two comments, ``<!-- COMMAND -->`` and ``<!-- end of COMMAND -->``. Raises ValueError if the
+
+def put(page: Path, command: str, text: str) -> None:
+    """Put text into a page of Markdown, and replace that from an earlier run of the same command.
+
+    The text is between two comments, ``<!-- COMMAND -->`` and ``<!-- end of COMMAND -->``. Raises ValueError if the
     page does not have these comments.
     """
     before, after = around(page, command)
-    body = "\n".join(table.markdown() for table in tables)
-    page.write_text(f"{before}\n\n{body}\n{after}")
+    page.write_text(f"{before}\n{text}{after}")
 
 
 def around(page: Path, command: str) -> tuple[str, str]:
