@@ -5,7 +5,6 @@ from functools import partial
 
 import cocotb
 import dpkt
-import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from open_rnic.cocotb_tests.harness import Sink, Source, bench, simulate, stalls
@@ -272,7 +271,6 @@ BENCHES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("bench", BENCHES)
-def test_linked_rnic(bench):
+def test_linked_rnic():
     top = partial(LinkedRnic, 2, memory=MEMORY, period=PERIOD, samples=Samples.PORT, station=STATION)
-    simulate(top, bench)
+    simulate(top, *BENCHES)

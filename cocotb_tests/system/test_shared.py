@@ -290,15 +290,15 @@ async def pages_read_as_those_of_one_connection(dut):
     assert await path.get(life.n, "CYCLES_HI") == 0
 
 
-@pytest.mark.parametrize("bench", [
-    few_cycles_are_lost_at_a_change_of_connection, no_connection_waits_for_another_ones_fence_or_full_ring,
-    a_flood_of_events_overflows_no_other_queue, a_reset_right_behind_an_fpdu_leaves_no_count,
-    pages_read_as_those_of_one_connection,
-])  # fmt: skip
 @pytest.mark.parametrize("lanes", shortened("test_each_connection_is_as_if_alone has other widths", 1, [4, 1, 2]))
-def test_of_four_connections(bench, lanes):
-    simulate(functools.partial(SharedMpa, 4, lanes), bench,
-             parameters={"connections": 4, "lanes": lanes})  # fmt: skip
+def test_of_four_connections(lanes):
+    simulate(
+        functools.partial(SharedMpa, 4, lanes),
+        few_cycles_are_lost_at_a_change_of_connection, no_connection_waits_for_another_ones_fence_or_full_ring,
+        a_flood_of_events_overflows_no_other_queue, a_reset_right_behind_an_fpdu_leaves_no_count,
+        pages_read_as_those_of_one_connection,
+        parameters={"connections": 4, "lanes": lanes},
+    )  # fmt: skip
 
 
 def test_parameters_are_checked():

@@ -28,7 +28,8 @@ COUNTS = ("no_room", "checksum", "ignored")
 
 def ethernet(data, kind, destination=MAC, source=PEER_MAC):
     """Return a frame."""
-    return bytes(dpkt.ethernet.Ethernet(dst=destination, src=source, type=kind, data=data))
+    # Not of dpkt, which takes random octets for a packet of their EtherType, and fails at some.
+    return destination + source + kind.to_bytes(2, "big") + bytes(data)
 
 
 def arp(operation, sender_mac, sender, target, target_mac=bytes(6), destination=BROADCAST_MAC):
