@@ -141,7 +141,11 @@ class ConnectionRequest:
         options = options or listener.options
         domain = listener.domain if domain is None else domain
         domain = ProtectionDomain(listener.stags) if domain is None else domain
-        self._request.check(Input.ACCEPT)
+        try:
+            self._request.check(Input.ACCEPT)
+        except MpaConnectionError:  # the peer has gone
+            await self.close()
+            raise
         try:
             stream = await open_stream(domain, options, self._path, receives)
         except MpaConnectionError:

@@ -21,7 +21,6 @@ there directly, without a message.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -345,9 +344,13 @@ class Rsocket:
 
     async def close(self) -> None:
         """Tell the peer, close the connection, and release everything. Idempotent, and never raises."""
-        with contextlib.suppress(RdmaError, RsocketError):
+        try:
             async with asyncio.timeout(self.connection.options.linger), self._sending:
                 await self._tell_end(_Control.DISCONNECT)
+        except TimeoutError:  # the peer takes nothing
+            await self.connection.abort()
+        except (RdmaError, RsocketError):
+            pass
         self._readable = False
         self._changed.set()
         await self.connection.close()

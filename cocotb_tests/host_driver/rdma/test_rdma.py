@@ -3,8 +3,10 @@
 import asyncio
 import errno
 import gc
+import os
 import re
 import socket
+import struct
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -1141,6 +1143,27 @@ def test_many_connections_at_once_leave_nothing_behind():
             for _ in range(count):
                 connection = await rdma.connect(*listener.address[:2])
                 group.create_task(use(connection, everyone))
+
+    run(test())
+
+
+def test_requests_of_peers_that_have_gone_leave_nothing_behind():
+    gone = b"MPA ID Req Frame" + bytes((0x40, 1, 0, 0))
+
+    async def test():
+        async with await rdma.listen() as listener:
+            tasks, descriptors = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
+            for _ in range(20):
+                _, writer = await asyncio.open_connection(*listener.address[:2])
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                writer.write(gone)
+                request = await listener.request()
+                writer.close()  # with a reset
+                while request._request._connection.error is None:
+                    await asyncio.sleep(0.01)
+                with pytest.raises(rdma.MpaConnectionError):
+                    await request.accept()
+            assert (len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))) == (tasks, descriptors)
 
     run(test())
 

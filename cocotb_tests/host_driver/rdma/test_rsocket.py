@@ -79,6 +79,19 @@ def test_a_sender_waits_until_the_receiver_has_read():
     run(test())
 
 
+def test_closing_ends_a_send_for_which_the_peer_has_no_room():
+    async def test():
+        async with pair(SMALL, SMALL) as (client, _):
+            sending = asyncio.create_task(client.send(bytes(range(200))))
+            await asyncio.sleep(0.05)
+            async with asyncio.timeout(1.9 * HASTY.linger):  # it lingers once
+                await client.close()
+            with pytest.raises(rdma.ClosedError):
+                await sending
+
+    run(test())
+
+
 def test_messages_are_never_more_than_the_receiver_has_buffers_for():
     """The connection would end with a Terminate: the receiver does not let Sends wait, as siw does not."""
 
