@@ -238,7 +238,7 @@ class Connection:
         if acknowledged:
             self._opened(segment, now)
             self._must_ack = True
-            self._take_payload(segment, self.receiver.next - 1, now)
+            self._take_payload(segment, self.receiver.next, now)
         else:
             self._change(Input.SYN)
             self._send_syn(now)
@@ -309,7 +309,7 @@ class Connection:
         sacked = sender.sacks and sender.learn(
             [(unwrap(start, sender.una), unwrap(end, sender.una)) for start, end in segment.sack]
         )
-        changed = ack == sender.una and sender.update_window(seq, ack, segment.window << self._peer_scale)
+        changed = ack == sender.una and sender.update_window(seq, ack, self._window(segment))
         bare = not segment.payload and not segment.flags & (Flag.SYN | Flag.FIN)
         if outstanding and not was_shut:
             # RFC 5681 §2: neither octets, nor a window update, nor anything new; RFC 6675 §2: with SACK, new blocks.
@@ -321,10 +321,9 @@ class Connection:
         return True
 
     def _take_payload(self, segment: Segment, seq: int, now: int) -> None:
+        """Take the payload, which begins with ``seq``, and the FIN."""
         receiver = self.receiver
         fin = bool(segment.flags & Flag.FIN)
-        if segment.flags & Flag.SYN:
-            seq += 1
         if not segment.payload and not fin:
             return None
         if receiver.finished:  # behind the peer's FIN there is nothing
@@ -374,11 +373,14 @@ class Connection:
         self.timers.pop(Timer.RETRANSMIT, None)
         self._unanswered = None
         sender.una = max(sender.una, self._iss + 1)
-        window = segment.window if segment.flags & Flag.SYN else segment.window << self._peer_scale
-        sender.update_window(unwrap(segment.seq, self.receiver.next), sender.una, window)
+        sender.update_window(unwrap(segment.seq, self.receiver.next), sender.una, self._window(segment))
         self._change(Input.SYN_ACKNOWLEDGED)
         if sender.closing:
             self._change(Input.CLOSE)
+
+    def _window(self, segment: Segment) -> int:
+        """The window of a segment; that of a SYN is not scaled (RFC 7323 §2.2)."""
+        return segment.window if segment.flags & Flag.SYN else segment.window << self._peer_scale
 
     # Segments out
 

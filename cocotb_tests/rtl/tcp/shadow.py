@@ -61,6 +61,7 @@ class Shadow:
         self.flying: list = []
         self.order = 0
         self.steps = 0
+        self.early = b""  # the peer's first octets, if its SYNs may have some
         self.mine = self.other = None
 
     def run(self, most: int) -> int:
@@ -76,6 +77,8 @@ class Shadow:
                 self.peer.listen(PEER_PORT)
             else:
                 self.other = self.peer.open(HERE, PORT, self.now, PEER_PORT)  # at the same time
+                self.early = rng.randbytes(rng.choice([0, 10, 500]))
+                self.peer.send(self.other, self.early, self.now)
             self.mine = self.twin.open(THERE, PEER_PORT, self.now, PORT)
             self.shadow.command(Command.OPEN, int(THERE), PEER_PORT)
             self.compare("open")
@@ -106,6 +109,8 @@ class Shadow:
             late = rng.randrange(3 * self.delay) if rng.random() < self.lateness else 0
             if rng.random() < self.mutation and destination == HERE:
                 segment = mutated(segment, rng)
+            if segment.flags & Flag.SYN and destination == HERE and self.early:
+                segment = replace(segment, payload=self.early[: rng.randrange(len(self.early))])
             self.order += 1
             heapq.heappush(self.flying, (self.now + self.delay + late, self.order, source, destination, segment))
 
