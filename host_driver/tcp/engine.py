@@ -28,7 +28,7 @@ __all__ = ["EngineConnection", "EngineStatus", "EngineTcp", "Row", "TcpDevice"]
 _MSS = 1460
 _ROOM = 1 << 18  # received octets of a connection that wait for the application
 _BACKLOG = 16  # connections of a listener in LISTEN
-_PATIENCE = 60  # seconds that a connection without a user waits for the peer's FIN
+_PATIENCE = 60  # seconds that a connection without a user waits for the peer's FIN in FIN-WAIT-2
 _OPENING = 0, State.LISTEN, State.SYN_SENT, State.SYN_RECEIVED
 _WRITABLE = State.ESTABLISHED | State.CLOSE_WAIT
 _ERRORS = {
@@ -331,10 +331,20 @@ class EngineConnection:
             tcp.later(self._give_up())
 
     async def _give_up(self) -> None:
-        """Abort a connection that the peer does not close."""
+        """Abort a connection whose peer has acknowledged everything, and does not close.
+
+        Before that, only the peer's silence ends it (RFC 9293 §3.10.4, §3.8.3).
+        """
+        tcp, row = self._tcp, self._row
+        await tcp.device.gate.until(lambda: not self._lasts() or tcp.status(row) == State.FIN_WAIT_2)
         await asyncio.sleep(_PATIENCE)
-        if self._tcp.rows[self._row.number] is self._row and self._tcp.status(self._row) != State.TIME_WAIT:
-            self._tcp.device.command(Command.ABORT, self._row.number)
+        if self._lasts() and tcp.status(row) == State.FIN_WAIT_2:
+            tcp.device.command(Command.ABORT, row.number)
+
+    def _lasts(self) -> bool:
+        """Whether both ends have not closed yet."""
+        tcp, row = self._tcp, self._row
+        return tcp.rows[row.number] is row and not tcp.ended(row) and tcp.status(row) != State.TIME_WAIT
 
 
 class EngineListener:
