@@ -40,6 +40,7 @@ from open_rnic.host_driver.rdma.work import (
     WorkRequest,
     resolve,
 )
+from open_rnic.host_driver.sockets import place
 from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
 
 if TYPE_CHECKING:
@@ -183,6 +184,10 @@ class Connection:
             stream.follow = partial(self._ending, self._follow)
         transmit = self._serve if isinstance(stream, OffloadStream) else self._transmit
         self._tasks = [asyncio.create_task(self._ending(work)) for work in (transmit, self._receive)]
+
+    def __repr__(self) -> str:
+        state = f"ended: {self.error}" if self.error else "the peer has closed" if self.over else "established"
+        return f"<Connection from {place(self.local)} to {place(self.peer)}, {state}>"
 
     # Properties
 

@@ -37,6 +37,9 @@ class Access(IntFlag):
     REMOTE_READ = 4  # by the peer's RDMA Reads
 
 
+_ALL_RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+
+
 class Scattered:
     """Several buffers as one, in the order of a scatter/gather list; the counterpart of a memoryview."""
 
@@ -377,8 +380,13 @@ class ProtectionDomain:
         If there are several buffers, each begins at the TO at which the previous one ends. Buffers are used in place,
         and cannot change their size while they are registered. Raises ValueError for a buffer that cannot be used in
         place, for a range of TOs that does not stay below 2^64, and if a device that needs the region has no room.
-        Memory of a device can only be registered for a ``stream`` whose DDP is in this device.
+        Memory of a device can only be registered for a ``stream`` whose DDP is in this device. ``access`` may be the
+        number of the rights, as in verbs.
         """
+        access = Access(access)
+        if not 0 <= access <= _ALL_RIGHTS:
+            rights = ", ".join(f"{each.name} {each:d}" for each in Access)
+            raise ValueError(f"access is a sum of {rights}, not {access:d}")
         tables = self._tables_for(stream)
         match buffer:
             case Scattered():

@@ -147,6 +147,10 @@ class CompletionQueue:
     def __len__(self) -> int:
         return len(self._completions)
 
+    def __repr__(self) -> str:
+        used = self.depth - self.free
+        return f"<CompletionQueue of {self.depth} entries, {used} occupied, {len(self)} of these completed>"
+
     def poll(self, most: int | None = None) -> list[Completion]:
         """Return the completions that are available, up to a maximum, without waiting."""
         count = len(self._completions) if most is None else min(most, len(self._completions))

@@ -1147,6 +1147,17 @@ def test_many_connections_at_once_leave_nothing_behind():
     run(test())
 
 
+def test_the_repr_of_a_connection_shows_its_ends_and_how_it_ended():
+    async def test():
+        async with connected() as (client, server):
+            ends = f"<Connection from {client.local[0]} port {client.local[1]} to 127.0.0.1 port {server.local[1]}, "
+            assert repr(client) == f"{ends}established>"
+            await client.close()
+            assert repr(client) == f"{ends}ended: the connection was closed by this end>"
+
+    run(test())
+
+
 def test_requests_of_peers_that_have_gone_leave_nothing_behind():
     gone = b"MPA ID Req Frame" + bytes((0x40, 1, 0, 0))
 

@@ -94,6 +94,12 @@ def test_buffers_that_cannot_be_registered_are_refused(domain, buffer, to, what)
         domain.register(buffer, Access.REMOTE_WRITE, to=to)
 
 
+def test_rights_may_be_a_number(domain):
+    assert domain.register(bytearray(5), 3).access == Access.LOCAL_WRITE | Access.REMOTE_WRITE
+    with pytest.raises(ValueError, match="sum of LOCAL_WRITE 1, REMOTE_WRITE 2, REMOTE_READ 4, not 9"):
+        domain.register(bytearray(5), 9)
+
+
 def test_the_repr_shows_size_stag_to_and_rights(domain):
     region = domain.register(bytearray(5), Access.REMOTE_READ | Access.REMOTE_WRITE, to=16)
     assert repr(region) == f"<Region of 5 octets, STag {region.stag:#010x}, TO 0x10, REMOTE_WRITE|REMOTE_READ>"

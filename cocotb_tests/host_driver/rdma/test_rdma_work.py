@@ -56,6 +56,12 @@ def cut(message, sizes):
     return [bytearray(message[at:to]) for at, to in zip(ends, [*ends[1:], len(message)], strict=True)]
 
 
+def test_the_repr_of_a_completion_queue_shows_its_entries():
+    cq = CompletionQueue(8)
+    cq.reserve(3)
+    assert repr(cq) == "<CompletionQueue of 8 entries, 3 occupied, 0 of these completed>"
+
+
 @given(st.integers(0, 400), splits, splits, st.integers(128, 300))
 def test_sends_go_from_pieces_into_pieces(octets, sizes, sizes2, mulpdu):
     one, other = End(mulpdu=mulpdu), End()
