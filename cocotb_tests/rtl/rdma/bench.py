@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import cocotb
-from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.triggers import ClockCycles, Event, RisingEdge
 
 from open_rnic.cocotb_tests.datapath import taken, word_of
 from open_rnic.cocotb_tests.harness import Beats, Received, Sink, Source, _bench, never
@@ -49,7 +49,8 @@ class Memory:
         self.parts = [0] * parts
         self.outstanding: deque[tuple[int, bool]] = deque()
         self.faulty: set[int] = set()
-        self.silent = False
+        self._silent = False
+        self._asked = Event()  # for a word, or it is no longer silent
         self._visible = bytearray(self.octets)
         self._fields = dict(_bench()["streams"]["memory__write"])
         self._width = self._fields["data"][1] // 8
@@ -62,6 +63,15 @@ class Memory:
         cocotb.start_soon(self._write(self.ports[0]))
         cocotb.start_soon(self._read(self.ports[1]))
         cocotb.start_soon(self._words())
+
+    @property
+    def silent(self) -> bool:
+        return self._silent
+
+    @silent.setter
+    def silent(self, silent: bool) -> None:
+        self._silent = silent
+        self._asked.set()
 
     def put(self, address: int, octets: bytes) -> None:
         """Write octets from the host's side."""
@@ -96,6 +106,7 @@ class Memory:
             else:
                 word = int.from_bytes(self._visible[start : start + self._width], "little")
             self.outstanding.append((word, faulty))
+            self._asked.set()
             self._count(start)
 
     def _count(self, address: int) -> None:
@@ -111,7 +122,8 @@ class Memory:
                 drive(word, random.getrandbits(8 * self._width))
                 drive(fault, random.getrandbits(1))
                 while self.silent or not self.outstanding:
-                    await self._edge
+                    self._asked.clear()
+                    await self._asked.wait()
             if pause := next(self._idle):
                 drive(valid, 0)
                 for _ in range(pause):
