@@ -43,7 +43,7 @@ test: setup
 	$(BIN)/pytest $(ALL_CORES)
 
 test-changed: setup
-	$(BIN)/pytest $(ALL_CORES) --changed $(or $(SINCE),HEAD) --within $(or $(WITHIN),5)
+	$(BIN)/pytest $(ALL_CORES) --changed=$(or $(SINCE),HEAD) --within=$(or $(WITHIN),5)
 
 test-long: setup
 	$(BIN)/pytest $(ALL_CORES) --long

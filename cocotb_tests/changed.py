@@ -1,4 +1,4 @@
-"""The tests that a change concerns: ``make test-changed``, or ``pytest --changed REVISION [--within MINUTES]``.
+"""The tests that a change concerns: ``make test-changed``, or ``pytest --changed=REVISION [--within=MINUTES]``.
 
 A test is concerned if its file, or anything that the file imports, differs from the git revision, or if it ran a
 simulation whose maker or anything that the maker imports differs: a test of a device builds its simulation by name. The
