@@ -88,11 +88,12 @@ def concerned(tests: Iterable[tuple[str, Path]], tested: Mapping[str, Known], ch
 
     found: dict[str, int] = {}
     for name, path in tests:
-        near = [imports(each) for each in (_module(path), *(tested[name].makers if name in tested else ()))]
         if name not in tested:
             found[name] = 0
-        elif any(each is not None for each in near):
-            found[name] = min(each for each in near if each is not None)
+            continue
+        distances = [imports(each) for each in (_module(path), *tested[name].makers)]
+        if near := [each for each in distances if each is not None]:
+            found[name] = min(near)
     return found
 
 
@@ -100,7 +101,7 @@ def nearest(distances: Mapping[str, int], tested: Mapping[str, Known], seconds: 
     """Return the tests that are nearest to the change, of which all together take at most so many seconds."""
 
     def cost(name: str) -> float:
-        return tested[name].seconds if name in tested else 0.0
+        return tested.get(name, Known()).seconds
 
     chosen: set[str] = set()
     for name in sorted(distances, key=lambda name: (distances[name], cost(name))):

@@ -85,7 +85,7 @@ class Datapath:
 
     async def cycles(self, count: int) -> None:
         """Wait for ``count`` cycles."""
-        await cycles(self._edge, count)
+        await cycles(self.dut, count)
 
     async def renew(self) -> None:
         """Reset the connection, and discard everything that is still in the data path."""

@@ -14,10 +14,10 @@ def deselect(config: pytest.Config, items: list[pytest.Item], left: Container[st
     out = [each for each in items if each.nodeid in left]
     items[:] = [each for each in items if each.nodeid not in left]
     config.hook.pytest_deselected(items=out)
-    if to and out:
-        counts = config.workeroutput if hasattr(config, "workeroutput") else config.stash
-        key: Any = _KEY if hasattr(config, "workeroutput") else _COUNTS
-        counts[key] = counts.get(key, {}) | {to: len(out)}
+    if to and out and hasattr(config, "workeroutput"):
+        config.workeroutput.setdefault(_KEY, {})[to] = len(out)
+    elif to and out:
+        config.stash.setdefault(_COUNTS, {})[to] = len(out)
 
 
 @pytest.hookimpl(optionalhook=True)

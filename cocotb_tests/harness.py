@@ -221,14 +221,14 @@ def parameter(name: str) -> Any:
     return _bench()["parameters"][name]
 
 
-class _Within:
-    """The ports of a :class:`Part`, under their own names."""
+class Within:
+    """The ports whose names begin with ``prefix``, under the rest of their names; all others under their own."""
 
-    def __init__(self, dut: Any, part: str):
-        self._dut, self._part = dut, part
+    def __init__(self, dut: Any, prefix: str):
+        self._dut, self._prefix = dut, prefix
 
     def __getattr__(self, name: str) -> Any:
-        inside = getattr(self._dut, self._part + name, None)
+        inside = getattr(self._dut, self._prefix + name, None)
         found = getattr(self._dut, name) if inside is None else inside
         setattr(self, name, found)  # so that it is not looked up again
         return found
@@ -246,7 +246,7 @@ def bench(cycles: int = 100_000, **options: Any) -> Callable[[Callable[..., Awai
     def mark(body: Callable[..., Awaitable[None]]) -> Any:
         async def run(dut: Any, **arguments: Any) -> None:
             if part := _bench()["part"]:
-                dut = _Within(dut, part)
+                dut = Within(dut, part)
             if hasattr(dut, "clk"):
                 Clock(dut.clk, PERIOD, "ns").start()
                 dut.rst.value = 1
@@ -284,11 +284,11 @@ def _collect(dut: Any) -> Callable[[], None]:
     return finish
 
 
-async def cycles(edge: RisingEdge, count: int) -> None:
+async def cycles(dut: Any, count: int) -> None:
     """Wait for ``count`` rising clock edges, without looking at each; begins right after one of them."""
     if count > 0:
         await Timer(count * PERIOD - PERIOD // 2, "ns")
-        await edge
+        await RisingEdge(dut.clk)
 
 
 def pauses(chance: float = 0.3, longest: int = 4, seed: Any = None) -> Iterator[int]:

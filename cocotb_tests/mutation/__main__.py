@@ -21,7 +21,7 @@ from typing import Any
 from open_rnic.cocotb_tests.mutation import sites
 from open_rnic.host_driver.build_folders import built
 from open_rnic.host_driver.cache import limit
-from open_rnic.host_driver.tools.bench.table import put
+from open_rnic.host_driver.tools.bench.table import around, put
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
@@ -206,6 +206,8 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error(f"--{name} must be at least 1, not {value}")
     try:
         limit()
+        if options.markdown:
+            around(options.markdown, "mutants")
     except ValueError as problem:
         raise SystemExit(str(problem)) from None
     sites.install()

@@ -263,14 +263,6 @@ async def samples_of_the_fabric_reach_the_sample_writer_of_their_connection(dut)
     assert found.values == [SAMPLER, 0, 0, SAMPLER, 3000 - SAMPLE_BUFFER // 4, 0]
 
 
-BENCHES = (
-    a_storm_at_line_rate_is_counted_and_the_link_stays, every_page_is_read_over_udp,
-    responses_go_to_the_host_that_asked, a_stranger_is_refused_and_found_by_broadcast, memory_is_written_and_read,
-    two_requests_at_once_are_both_answered, the_uart_answers_what_came_through_it,
-    samples_of_the_fabric_reach_the_sample_writer_of_their_connection,
-)  # fmt: skip
-
-
 def test_linked_rnic():
     top = partial(LinkedRnic, 2, memory=MEMORY, period=PERIOD, samples=Samples.PORT, station=STATION)
-    simulate(top, *BENCHES)
+    simulate(top, __name__)

@@ -20,12 +20,13 @@ from amaranth.lib.wiring import In, Out
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from open_rnic.cocotb_tests.datapath import word_of
-from open_rnic.cocotb_tests.harness import parameter, simulate
+from open_rnic.cocotb_tests.harness import Within, parameter, simulate
 from open_rnic.cocotb_tests.lengths import long, shortened
 from open_rnic.cocotb_tests.rtl.mac.bench import mac_bench
 from open_rnic.cocotb_tests.uninitialised import dirty
 from open_rnic.host_driver.ddp import TAGGED_OCTETS, Opcode
-from open_rnic.host_driver.devices.sim.signals import level, rises_with
+from open_rnic.host_driver.devices.sim.register_bus import access_register
+from open_rnic.host_driver.devices.sim.signals import drive, level
 from open_rnic.host_driver.rdma.engine import commands
 from open_rnic.rtl.mac.mac import EARLY, Mac
 from open_rnic.rtl.rdma.memory_registers import BY_NAME as MEMORY
@@ -98,22 +99,16 @@ class End:
     """One of the RNICs: its registers, and what its MAC transmits."""
 
     def __init__(self, dut, side):
-        self._dut, self._side = dut, side
-        self._bus("request").value = 0
-        self._port("tick").value = 0
+        self._ports = Within(dut, f"{side}_")
+        drive(self._ports.bus__request, 0)
+        drive(self._ports.tick, 0)
         self.frames = []  # transmitted: the cycles of the first octet of preamble and behind the last, and the frame
         self.cycle = self.discards = 0
         cocotb.start_soon(self._watch())
 
-    def _port(self, name):
-        return getattr(self._dut, f"{self._side}_{name}")
-
-    def _bus(self, name):
-        return self._port(f"bus__{name}")
-
     async def _watch(self):
-        valid, data, discards = self._port("valid"), self._port("data"), self._port("discards")
-        edge = RisingEdge(self._dut.mac_tx_clk)
+        valid, data, discards = self._ports.valid, self._ports.data, self._ports.discards
+        edge = RisingEdge(self._ports.mac_tx_clk)
         began, octets = 0, bytearray()
         while True:
             await edge
@@ -129,21 +124,14 @@ class End:
     async def tick(self, every=62_500):
         """Drive the milliseconds, each of this many cycles of the core."""
         while True:
-            await ClockCycles(self._dut.clk, every - 1)
-            self._port("tick").value = 1
-            await RisingEdge(self._dut.clk)
-            self._port("tick").value = 0
+            await ClockCycles(self._ports.clk, every - 1)
+            drive(self._ports.tick, 1)
+            await RisingEdge(self._ports.clk)
+            drive(self._ports.tick, 0)
 
     async def access(self, page, register, word=None):
-        self._bus("address").value = page << PAGE_BITS | register.address >> 2
-        self._bus("write").value = word is not None
-        self._bus("write_data").value = word or 0
-        self._bus("request").value = 1
-        edge = RisingEdge(self._dut.clk)
-        await rises_with(edge, self._bus("ack"))
-        value = level(self._bus("read_data"))
-        self._bus("request").value = 0
-        await edge
+        value = await access_register(self._ports, page << PAGE_BITS | register.address >> 2, word)
+        await RisingEdge(self._ports.clk)
         return value
 
     async def command(self, kind, connection, **fields):

@@ -37,9 +37,6 @@ class Access(IntFlag):
     REMOTE_READ = 4  # by the peer's RDMA Reads
 
 
-_ALL_RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
-
-
 class Scattered:
     """Several buffers as one, in the order of a scatter/gather list; the counterpart of a memoryview."""
 
@@ -166,6 +163,7 @@ View = memoryview | Scattered | Growing
 _PLACE = "QII"
 PLACE_OCTETS = struct.calcsize(">" + _PLACE)
 _NO_RIGHT = Access(0)
+_ALL_RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 _ALONE = "memory of a device is posted alone, not in a list"
 _TRIES = 64  # random STags for each row, before none is thought to be free
 

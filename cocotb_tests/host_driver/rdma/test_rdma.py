@@ -1159,15 +1159,13 @@ def test_the_repr_of_a_connection_shows_its_ends_and_how_it_ended():
 
 
 def test_requests_of_peers_that_have_gone_leave_nothing_behind():
-    gone = b"MPA ID Req Frame" + bytes((0x40, 1, 0, 0))
-
     async def test():
         async with await rdma.listen() as listener:
             tasks, descriptors = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
             for _ in range(20):
                 _, writer = await asyncio.open_connection(*listener.address[:2])
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                writer.write(gone)
+                writer.write(StartupFrame(FrameKind.REQUEST).encode())
                 request = await listener.request()
                 writer.close()  # with a reset
                 while request._request._connection.error is None:

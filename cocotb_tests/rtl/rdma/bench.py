@@ -121,16 +121,17 @@ class Memory:
                 drive(valid, 0)
                 drive(word, random.getrandbits(8 * self._width))
                 drive(fault, random.getrandbits(1))
-                while self.silent or not self.outstanding:
-                    self._asked.clear()
-                    await self._asked.wait()
+            while self.silent or not self.outstanding:
+                self._asked.clear()
+                await self._asked.wait()
             if pause := next(self._idle):
                 drive(valid, 0)
                 for _ in range(pause):
                     await self._edge
             drive(valid, 1)
-            for signal, value in zip((word, fault), self.outstanding.popleft(), strict=True):
-                drive(signal, value)
+            octets, is_faulty = self.outstanding.popleft()
+            drive(word, octets)
+            drive(fault, is_faulty)
             await rises_with(self._edge, ready)
             self.transfers += 1
 

@@ -84,10 +84,10 @@ def quiet(dut, prefix=""):
 async def ticks(dut, *ports, every=TICK):
     """Drive ``tick``: a pulse each millisecond, which has so many cycles."""
     while True:
-        await cycles(RisingEdge(dut.clk), every - 1)
+        await cycles(dut, every - 1)
         for port in ports:
             port.value = 1
-        await cycles(RisingEdge(dut.clk), 1)
+        await cycles(dut, 1)
         for port in ports:
             port.value = 0
 
@@ -137,7 +137,7 @@ class Both:
             question = Arp(ArpOperation.REQUEST, MACS[other], ADDRESSES[other], bytes(6), ADDRESSES[side])
             frame = Ethernet(b"\xff" * 6, MACS[other], EtherType.ARP, question.encode()).encode()
             Wire(dut, None, f"{side}__").send(frame)
-            await cycles(RisingEdge(dut.clk), 200)
+            await cycles(dut, 200)
         await give(dut, "b__", kind=Command.LISTEN_AT, ports=PORTS["b"] << 16, address=0, iss=random.getrandbits(32))
         await give(
             dut, "a__", kind=Command.OPEN, ports=PORTS["a"] << 16 | PORTS["b"], address=int(ADDRESSES["b"]),
@@ -149,7 +149,7 @@ class Both:
             await RisingEdge(dut.clk)
         else:
             raise AssertionError("the connection is not established")
-        await cycles(RisingEdge(dut.clk), 200)
+        await cycles(dut, 200)
 
     async def receive(self, side, octets):
         """Wait for octets at a side."""
@@ -249,7 +249,7 @@ class Peer:
         answer = await self.answer()
         self.seq, self.ack = (self.seq + 1) % 2**32, (answer.seq + 1) % 2**32
         self.give(self.segment())
-        await cycles(RisingEdge(self.dut.clk), 500)
+        await cycles(self.dut, 500)
         assert self.dut.status.value == State.ESTABLISHED
 
 
@@ -275,7 +275,7 @@ class PeerOfEngine(Peer):
 
     async def passes(self, name, segments, limit=LEAST_FRAME):
         """Send segments as fast as they are taken; check the cycles for each of them."""
-        await cycles(RisingEdge(self.dut.clk), 1000)
+        await cycles(self.dut, 1000)
         self.rate.restart()
         for each in segments:
             self.give(each)
@@ -318,7 +318,7 @@ class PeerOfPath(Peer):
 
     async def answer(self):
         """Wait for a while, and return the last segment of the path."""
-        await cycles(RisingEdge(self.dut.clk), 1000)
+        await cycles(self.dut, 1000)
         return self.segments()[-1]
 
     async def passes(self, name, frames, lost=0):
@@ -328,9 +328,9 @@ class PeerOfPath(Peer):
         for each in frames:
             self.there.send(each)
         while not self.there.idle:
-            await cycles(RisingEdge(self.dut.clk), LEAST_FRAME)
+            await cycles(self.dut, LEAST_FRAME)
         used = (self.there.cycle - began) / len(frames)
-        await cycles(RisingEdge(self.dut.clk), 3000)
+        await cycles(self.dut, 3000)
         self.dut._log.info("%s: %.1f cycles, %d without room", name, used, self.no_room)
         assert used < LEAST_FRAME + 1
         assert self.no_room <= lost, name
@@ -350,7 +350,7 @@ async def shortest_segments(dut):
     count = 300
     await peer.passes("acknowledgments of nothing new", [peer.segment()] * count)
     peer.user.send(random.randbytes(8000), connection=0)
-    await cycles(RisingEdge(dut.clk), 8000)
+    await cycles(dut, 8000)
     acks = [peer.segment(ack=(peer.ack + 4 * number) % 2**32) for number in range(1, count)]
     await peer.passes("acknowledgments of 4 octets", acks)
     peer.ack = (peer.ack + 8000) % 2**32
@@ -374,7 +374,7 @@ async def octets_behind_others(dut):
         peer.give(peer.segment(seq=(peer.seq + at - old) % 2**32, payload=octets[at - old : at + new]))
         at += new
         found = b""
-        await cycles(RisingEdge(dut.clk), 2000)
+        await cycles(dut, 2000)
         while not peer.received.empty():
             found += (await peer.received.receive()).octets
         assert found == octets[at - new : at]
@@ -387,7 +387,7 @@ async def shortest_segments_out(dut):
     await peer.open()
     count = 300
     for octets, limit in ((0, parameter("out")), (1, parameter("both"))):
-        await cycles(RisingEdge(dut.clk), 1000)
+        await cycles(dut, 1000)
         for _ in range(16):  # packets that wait: 32 have segments of their own
             peer.user.send(random.randbytes(1), connection=0)
         peer.sends.restart()

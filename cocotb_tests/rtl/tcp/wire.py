@@ -38,6 +38,7 @@ class Wire:
     ):
         self.frames: list[tuple[int, bytes]] = []
         self._lost = lost
+        self._dut = dut
         self._edge = RisingEdge(dut.clk)
         self._queue: Queue[bytes] = Queue()
         self._fields = {name: (field.offset, field.width) for name, field in Frame()}
@@ -90,7 +91,7 @@ class Wire:
                 if self._sink:
                     drive(self._sink[1], 0)
             self.frames.append((began, bytes(frame[PADDING:])))
-            await cycles(self._edge, began + cycles_of(len(frame) - PADDING) - self.cycle - 1)
+            await cycles(self._dut, began + cycles_of(len(frame) - PADDING) - self.cycle - 1)
 
     async def _send(self):
         while True:
@@ -104,7 +105,7 @@ class Wire:
                 drive(self._sink[1], 0)
                 await self._edge
             self.frames.append((began, frame))
-            await cycles(self._edge, began + cycles_of(len(frame)) - self.cycle - 1)
+            await cycles(self._dut, began + cycles_of(len(frame)) - self.cycle - 1)
 
     def _drive(self, octets: bytes, last: bool) -> None:
         beat = int.from_bytes(octets, "little") << self._fields["data"][0]

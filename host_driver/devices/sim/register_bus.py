@@ -6,7 +6,7 @@ from typing import Any
 
 from cocotb.triggers import RisingEdge
 
-from open_rnic.host_driver.devices.sim.signals import drive, level
+from open_rnic.host_driver.devices.sim.signals import drive, level, rises_with
 
 __all__ = ["access_register"]
 
@@ -17,8 +17,6 @@ async def access_register(dut: Any, address: int, value: int | None = None) -> i
     drive(dut.bus__write, value is not None)
     drive(dut.bus__write_data, value or 0)
     drive(dut.bus__request, 1)
-    await RisingEdge(dut.clk)
-    while not level(dut.bus__ack):
-        await RisingEdge(dut.clk)
+    await rises_with(RisingEdge(dut.clk), dut.bus__ack)
     drive(dut.bus__request, 0)
     return level(dut.bus__read_data)

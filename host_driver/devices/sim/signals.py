@@ -22,8 +22,11 @@ def level(signal: Any) -> int:
 
 
 def drive(signal: Any, value: int) -> None:
-    """Write an unsigned number to a signal, which must have a bit for each of the number's."""
-    if (width := len(signal)) <= 32:
+    """Write an unsigned number to a signal; raises ValueError if the signal has too few bits for it."""
+    width = len(signal)
+    if value >> width:
+        raise ValueError(f"{value:#x} does not fit into the {width} bits of {signal._name}")
+    if width <= 32:
         signal._handle.set_signal_val_int(_DEPOSIT, int(value))
     else:
         signal._handle.set_signal_val_binstr(_DEPOSIT, f"{value:0{width}b}")
