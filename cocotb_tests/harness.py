@@ -33,7 +33,6 @@ from uuid import uuid4
 from xml.etree import ElementTree
 
 import cocotb
-from cocotb.clock import Clock
 from cocotb.queue import Queue
 from cocotb.regression import TestGenerator
 from cocotb.triggers import Event, RisingEdge, SimTimeoutError, Timer, with_timeout
@@ -46,7 +45,7 @@ from open_rnic.host_driver import ledger
 from open_rnic.host_driver.build_folders import built
 from open_rnic.host_driver.devices.sim.build import build, environment
 from open_rnic.host_driver.devices.sim.look import look
-from open_rnic.host_driver.devices.sim.signals import drive, level, rises_with
+from open_rnic.host_driver.devices.sim.signals import drive, level, rises_with, start_clock
 from open_rnic.rtl.lib.lanes import LANES
 
 PERIOD = 10  # ns
@@ -248,7 +247,7 @@ def bench(cycles: int = 100_000, **options: Any) -> Callable[[Callable[..., Awai
             if part := _bench()["part"]:
                 dut = Within(dut, part)
             if hasattr(dut, "clk"):
-                Clock(dut.clk, PERIOD, "ns").start()
+                start_clock(dut.clk, PERIOD)
                 dut.rst.value = 1
                 await RisingEdge(dut.clk)
                 await RisingEdge(dut.clk)

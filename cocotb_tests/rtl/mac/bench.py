@@ -11,7 +11,6 @@ from collections import Counter
 from fractions import Fraction
 
 import cocotb
-from cocotb.clock import Clock
 from cocotb.queue import Queue
 from cocotb.triggers import ClockCycles, RisingEdge, SimTimeoutError, Timer, with_timeout
 from cocotb.utils import get_sim_time
@@ -19,6 +18,7 @@ from cocotbext.eth import GmiiFrame, GmiiSink, GmiiSource, RgmiiSink, RgmiiSourc
 
 from open_rnic.cocotb_tests.harness import Sink, Source, parameter
 from open_rnic.host_driver.devices.sim.register_bus import access_register
+from open_rnic.host_driver.devices.sim.signals import start_clock
 from open_rnic.rtl.mac.mac import MacCounts
 from open_rnic.rtl.mac.registers import BY_NAME, Speed
 
@@ -40,7 +40,7 @@ def start(signal, nanoseconds, offset=0):
     async def run():
         signal.value = 0
         await Timer(1 + random.randrange(2 * half), "step")
-        Clock(signal, 2 * half, "step").start()
+        start_clock(signal, 2 * half)
 
     cocotb.start_soon(run())
 
@@ -220,7 +220,6 @@ class Rgmii:
 
     def __init__(self, dut):
         self.dut = dut
-        self.clock = None
         self.source = RgmiiSource(dut.rx_data, dut.rx_ctl, dut.rx_clk)
         self.sink = RgmiiSink(dut.tx_data, dut.tx_ctl, dut.tx_clk_late)
         self.edges = []
@@ -234,11 +233,7 @@ class Rgmii:
             self.dut.tx_clk_late.value = self.dut.tx_clk.value
 
     def set_speed(self, speed, offset=0):
-        if self.clock is not None:
-            self.clock.stop()
-        half = PERIODS[speed] * SCALE // 2 + offset
-        self.clock = Clock(self.dut.rx_clk, 2 * half, "step")
-        self.clock.start()
+        start_clock(self.dut.rx_clk, PERIODS[speed] * SCALE + 2 * offset)
         self.source.mii_mode = self.sink.mii_mode = speed != Speed.MBIT_1000
         self.source.ifg = 12 if speed == Speed.MBIT_1000 else 24
         if hasattr(self.dut, "speed"):

@@ -5,7 +5,6 @@ import random
 from functools import partial
 
 import pytest
-from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge, Timer
 from cocotbext.eth import MiiSink, MiiSource
 
@@ -13,6 +12,7 @@ from open_rnic.cocotb_tests.harness import parameter, simulate
 from open_rnic.cocotb_tests.rtl.mac.bench import PERIODS, SCALE, Core, Rgmii, frames_pass_both_ways, good, mac_bench
 from open_rnic.cocotb_tests.rtl.mac.pinned import pinned_mac
 from open_rnic.cocotb_tests.rtl.mac.rmii import RmiiSink, RmiiSource
+from open_rnic.host_driver.devices.sim.signals import start_clock
 from open_rnic.rtl.mac.assembler import OctetAssembler
 from open_rnic.rtl.mac.pins import pin
 from open_rnic.rtl.mac.registers import Speed
@@ -77,7 +77,7 @@ class Mii:
     def __init__(self, dut, speed):
         self.dut = dut
         for clock in (dut.rx_clk, dut.tx_clk):
-            Clock(clock, PERIODS[speed] * SCALE + 2 * random.randrange(5), "step").start()
+            start_clock(clock, PERIODS[speed] * SCALE + 2 * random.randrange(5))
         self.source = MiiSource(dut.rx_data, dut.rx_er, dut.rx_dv, dut.rx_clk)
         self.source.ifg = 24
         self.sink = MiiSink(dut.tx_data, None, dut.tx_en, dut.tx_clk)

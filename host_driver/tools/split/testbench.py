@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import cocotb
-from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
+from open_rnic.host_driver.devices.sim.signals import start_clock
 from open_rnic.host_driver.tools.bench.simulation import task, tell
 
 QUIET = 40  # cycles without any transfer after which the segment is empty: more than the latency of any block
@@ -101,7 +101,7 @@ async def run(dut: Any, case: dict[str, Any]) -> dict[str, Any]:
 @cocotb.test()  # type: ignore[untyped-decorator]
 async def measure(dut: Any) -> None:
     """Run all cases of the task."""
-    Clock(dut.clk, 2, "step").start()
+    start_clock(dut.clk, 2)
     asked = task()
     for name in asked["inputs"]:
         getattr(dut, name).value = 0

@@ -6,9 +6,9 @@ import random
 from typing import Any
 
 import cocotb
-from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
+from open_rnic.host_driver.devices.sim.signals import start_clock
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.tools.bench.rtl.cycles import Load
 from open_rnic.host_driver.tools.bench.simulation import task, tell
@@ -70,7 +70,7 @@ async def latency(bench: Bench, direction: str, octets: int, markers: bool) -> d
 async def measure(dut: Any) -> None:
     """Run all cases of the task, and measure latencies."""
     random.seed(1)
-    Clock(dut.clk, 2, "step").start()
+    start_clock(dut.clk, 2)
     asked = task()
     bench = Bench(dut, asked["streams"])
     dut.rst.value = 1
