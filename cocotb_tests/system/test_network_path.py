@@ -13,6 +13,7 @@ from open_rnic.cocotb_tests.host_driver.tcp.linux import (
     both_ways,
     connected,
     hold_both_windows_shut,
+    linux_sends_with_its_window_shut,
     rtl_network,
 )
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
@@ -53,6 +54,16 @@ def test_windows_that_stay_shut_open_again():
         async with rtl_network() as (linux, tcp):
             ours, theirs = await connected(linux, tcp, active=True, buffer=20_000)
             await hold_both_windows_shut(ours, theirs, 2, 400_000)
+            theirs.close()
+
+    run(body())
+
+
+def test_linux_may_send_with_its_window_shut():
+    async def body():
+        async with rtl_network() as (linux, tcp):
+            ours, theirs = await connected(linux, tcp, active=True, buffer=20_000)
+            await linux_sends_with_its_window_shut(ours, theirs, 400_000)
             theirs.close()
 
     run(body())

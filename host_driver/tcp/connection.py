@@ -43,6 +43,12 @@ class End(Enum):
     TIMED_OUT = "timed out"
 
 
+# How a reset ends a connection: in these states both ends have closed it (RFC 9293 §3.10.7.4).
+_RESETS = {
+    State.SYN_RECEIVED: End.REFUSED, State.CLOSING: End.CLOSED, State.LAST_ACK: End.CLOSED, State.TIME_WAIT: End.CLOSED,
+}  # fmt: skip
+
+
 class Timer(Enum):
     """The timers of a connection."""
 
@@ -120,7 +126,7 @@ class Connection:
     def take(self, most: int, now: int) -> bytes:
         """Return received octets, at most ``most``; the peer learns of the window if it opens much."""
         octets = self.receiver.take(most)
-        if octets and self.state.synchronized and self.receiver.opens(self.sender.mss):
+        if octets and self.state.synchronized and not self.finished and self.receiver.opens(self.sender.mss):
             self._must_ack = True
             self._transmit(now)
         return octets
@@ -147,8 +153,20 @@ class Connection:
     def abort(self) -> None:
         """End the connection with a reset (RFC 9293 §3.10.5)."""
         if self.state not in (State.SYN_SENT, State.CLOSED, State.CLOSING, State.LAST_ACK, State.TIME_WAIT):
-            self._emit(Flag.RST | Flag.ACK, self.sender.next)
+            self._emit(Flag.RST | Flag.ACK, self._place)
         self._finish(End.ABORTED)
+
+    @property
+    def _place(self) -> int:
+        """The number of a segment without octets: SND.NXT, or the end of a window that ends before it.
+
+        A peer accepts no number beyond its window, such as that behind an octet that has probed a window of zero, and
+        would not take the acknowledgment there (RFC 9293 §3.4: with a window of zero, an end still takes ACKs).
+        """
+        sender = self.sender
+        if self.state is State.SYN_RECEIVED:  # the SYN is beside the window
+            return sender.next
+        return min(sender.next, sender.una + sender.window)
 
     @property
     def finished(self) -> bool:
@@ -253,14 +271,19 @@ class Connection:
             seq, flags = receiver.next, flags & ~Flag.SYN
         if self._stamps and not segment.timestamps and not flags & Flag.RST:  # RFC 7323 §3.2
             return None
+        length = len(segment.payload) + bool(flags & Flag.SYN) + bool(flags & Flag.FIN)
         if self._is_old(segment, now) and not flags & Flag.RST:  # PAWS (RFC 7323 §5.3, R1)
+            if not length:
+                return self._challenge(now)
             self._must_ack = True
             return None
-        if not receiver.acceptable(seq, len(segment.payload) + bool(flags & Flag.SYN) + bool(flags & Flag.FIN)):
-            return self._receive_unacceptable(segment, flags, seq, now)
+        if receiver.shut and receiver.next < seq == receiver.discarded and not length and not flags & Flag.RST:
+            seq = receiver.next  # the peer counts the octet with which it has probed the window
+        if not receiver.acceptable(seq, length):
+            return self._receive_unacceptable(segment, flags, seq, length, now)
         if flags & Flag.RST:  # RFC 5961 §3.2
             if seq == receiver.next:
-                return self._finish(End.REFUSED if self.state is State.SYN_RECEIVED else End.RESET)
+                return self._finish(_RESETS.get(self.state, End.RESET))
             return self._challenge(now)
         if flags & Flag.SYN:  # RFC 5961 §4
             return self._challenge(now)
@@ -275,18 +298,20 @@ class Connection:
             self._take_payload(segment, seq, now)
         return None
 
-    def _receive_unacceptable(self, segment: Segment, flags: Flag, seq: int, now: int) -> None:
+    def _receive_unacceptable(self, segment: Segment, flags: Flag, seq: int, length: int, now: int) -> None:
         """A segment outside of the window is answered with an acknowledgment (RFC 9293 §3.10.7.4)."""
         if flags & Flag.RST:
             return None
-        if flags & Flag.SYN:
+        if flags & Flag.SYN or not length:  # two ends would answer each other's bare ACKs for ever
             return self._challenge(now)
         self._must_ack = True
         if self.state is State.TIME_WAIT and flags & Flag.FIN:
             self.timers.clear()  # the time begins anew
-        # "Special allowance": with a window of zero, acknowledgments still count.
-        if flags & Flag.ACK and self.state.synchronized and seq == self.receiver.next:
-            self._acknowledge(segment, seq, now)
+        if seq == self.receiver.next:  # the window is zero
+            self.receiver.discarded = seq + length
+            # "Special allowance": acknowledgments still count.
+            if flags & Flag.ACK and self.state.synchronized:
+                self._acknowledge(segment, seq, now)
         return None
 
     def _acknowledge(self, segment: Segment, seq: int, now: int) -> bool:
@@ -416,7 +441,7 @@ class Connection:
                 self._send_range(segment, now)
             self._set_timers(now)
         if self._must_ack and (self.state.synchronized or self.state is State.SYN_RECEIVED):
-            self._emit(Flag.ACK, self.sender.next, now=now)
+            self._emit(Flag.ACK, self._place, now=now)
         self._must_ack = False
         if self.state is State.TIME_WAIT:
             self.timers.setdefault(Timer.END, now + self.config.time_wait)

@@ -121,7 +121,7 @@ class EngineTcp:
         """See Tcp. ``host`` is a numeric IPv4 address."""
         peer = numeric(host)
         reason = f"cannot connect to {place((host, port))}: "
-        row = self._free()
+        row = await self._free()
         if row is None:
             raise MpaConnectionError(f"all {len(self.rows)} connections of the device are in use", Why.LOCAL)
         used = {*self._peers()}
@@ -158,7 +158,7 @@ class EngineTcp:
         listener = self._listeners[port] = EngineListener(self, port)
         self.serve()
         rows = listener.rows
-        await self.device.gate.until(lambda: all(self.status(row) for row in rows))
+        await self.device.gate.until(lambda: not listener.asks and all(self.status(row) for row in rows))
         return listener
 
     def status(self, row: Row) -> int:
@@ -184,16 +184,16 @@ class EngineTcp:
     def serve(self) -> None:
         """Let the listeners have the free connections in LISTEN."""
         while self._listeners:
-            port, listener = min(self._listeners.items(), key=lambda item: len(item[1].rows))
+            listener = min(self._listeners.values(), key=lambda each: len(each.rows))
             if len(listener.rows) >= _BACKLOG:
                 return
             row = self._unused() or self._waiting()
-            if row is None and not listener.rows:
-                row = self._shared()
             if row is None:
+                if not listener.rows and not listener.asks:
+                    listener.asks = True
+                    self.later(self._ask(listener))
                 return
-            listener.rows.append(row)
-            self._open(row, Command.LISTEN_AT, Peer(IPv4Address(0), 0, port))
+            self._begin(listener, row)
 
     def unlisten(self, port: int) -> None:
         """Listen no more."""
@@ -209,22 +209,53 @@ class EngineTcp:
                 row.used = False
         return next((self._taken(row) for row in self.rows if not row.used), None)
 
-    def _free(self) -> Row | None:
-        return self._unused() or self._waiting() or self._shared()
+    async def _free(self) -> Row | None:
+        return self._unused() or self._waiting() or await self._shared()
 
     def _waiting(self) -> Row | None:
         """Take a connection in TIME-WAIT."""
         waiting = (row for row in self.rows if row.released and self.status(row) == State.TIME_WAIT)
         return next(map(self._taken, waiting), None)
 
-    def _shared(self) -> Row | None:
-        """Take one of several connections of a listener."""
-        for listener in self._listeners.values():
-            if len(listener.rows) > 1:
-                row = listener.rows.pop()
-                self._release(row)
-                return self._taken(row)
+    async def _shared(self) -> Row | None:
+        """Take one of several connections of a listener, unless a SYN has come for each of them meanwhile."""
+        for listener in [*self._listeners.values()]:
+            for row in listener.rows[::-1]:
+                if len(listener.rows) > 1 and row in listener.rows and self.status(row) in (0, State.LISTEN):
+                    listener.rows.remove(row)
+                    row.command = self.device.command(Command.UNLISTEN, row.number)
+                    try:
+                        await self.device.gate.until(lambda row=row: self.status(row) != 0)  # type: ignore[misc]
+                    except BaseException:
+                        self._give_back(listener, row)
+                        raise
+                    if self.ended(row):
+                        return self._taken(row)
+                    self._give_back(listener, row)
         return None
+
+    def _give_back(self, listener: EngineListener, row: Row) -> None:
+        """Let the listener have its connection again: a SYN was faster, or nobody wants it any more."""
+        if self._listeners.get(listener.address[1]) is listener:
+            listener.rows.append(row)
+            self._seen.clear()  # it may have been opened already
+            self.device.gate.look()
+        else:
+            self._release(row)
+
+    async def _ask(self, listener: EngineListener) -> None:
+        """Let a listener that has no connection in LISTEN have one of another's."""
+        row = await self._shared()
+        listener.asks = False
+        if row is not None and not listener.rows and self._listeners.get(listener.address[1]) is listener:
+            self._begin(listener, row)
+        elif row is not None:
+            row.used = False
+        self.device.gate.look()
+
+    def _begin(self, listener: EngineListener, row: Row) -> None:
+        listener.rows.append(row)
+        self._open(row, Command.LISTEN_AT, Peer(IPv4Address(0), 0, listener.address[1]))
 
     def _taken(self, row: Row) -> Row:
         fresh = self.rows[row.number] = Row(row.number, used=True)
@@ -354,6 +385,7 @@ class EngineListener:
         self.address: Address = (str(tcp.address), port)
         self.rows: list[Row] = []  # the connections in LISTEN
         self.waiting: deque[Row] = deque()
+        self.asks = False  # it has none in LISTEN, and asks for one of another listener
         self._tcp = tcp
         self._port = port
         self._open = True

@@ -20,6 +20,7 @@ class Receiver:
         self.next = 0
         self.edge = 0
         self.scale = 0
+        self.discarded = 0  # behind the latest segment that began at RCV.NXT, and found a window of zero
         self.finished = False  # FIN has been received, and everything before it
         self.kept = Ranges(config.ranges)
         self._latest: list[int] = []  # a number in each kept range, the range that changed last first (RFC 2018 §4)
@@ -58,9 +59,14 @@ class Receiver:
         growth = self._read + self._ring.size - self.edge
         return growth >= max(min(2 * mss, self._ring.size // 2), 1) and self.edge - self.next <= self._ring.size // 2
 
+    @property
+    def shut(self) -> bool:
+        """Whether the window is zero."""
+        return self.edge <= self.next
+
     def acceptable(self, seq: int, length: int) -> bool:
         """Test a segment (RFC 9293 §3.10.7.4, the table of four cases)."""
-        if self.edge <= self.next:
+        if self.shut:
             return not length and seq == self.next
         return self.next <= seq < self.edge or (length > 0 and self.next <= seq + length - 1 < self.edge)
 

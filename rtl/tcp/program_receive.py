@@ -2,12 +2,12 @@
 
 from itertools import pairwise
 
-from open_rnic.rtl.sequencer.isa import QUEUED
+from open_rnic.rtl.sequencer.isa import QUEUED, Place
 from open_rnic.rtl.sequencer.program import Program
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.words import Bit, Reason, SegmentBit, State, port, row, segment, t
 
-__all__ = ["write_receive"]
+__all__ = ["write_receive", "write_since"]
 
 FIN, SYN, RST, ACK = SegmentBit.FIN, SegmentBit.SYN, SegmentBit.RST, SegmentBit.ACK
 RANGES = ((row.start0, row.end0), (row.start1, row.end1), (row.start2, row.end2), (row.start3, row.end3))
@@ -31,6 +31,13 @@ def write_receive(p: Program, config: EngineConfig) -> None:
     _opened(p, config)
     _stray(p)
     _end(p)
+
+
+def write_since(p: Program, time: Place) -> None:
+    """Set ``t.x`` to the milliseconds since ``time``, or to the longest time that compares with others, 24.8 days."""
+    p.sub(t.x, t.now, time)
+    with p.If(p.lt(t.x, 0)):
+        p.move(t.x, (1 << 31) - 1)
 
 
 def _usual(p: Program, config: EngineConfig) -> None:
@@ -153,7 +160,13 @@ def _segment(p: Program, config: EngineConfig) -> None:
         p.add(t.length, t.length, 1)
     # The table of four cases.
     with p.If(p.ne(t.seq, row.next)):
-        p.jump_if(p.le(row.edge, row.next), "unacceptable")
+        with p.If(p.le(row.edge, row.next)):
+            p.jump_if(p.ne(t.length, 0), "unacceptable")
+            p.jump_if(p.any(t.flags, RST), "unacceptable")
+            p.jump_if(p.ne(t.seq, row.discarded), "unacceptable")
+            p.jump_if(p.lt(t.seq, row.next), "unacceptable")
+            p.move(t.seq, row.next)  # the peer counts the octet with which it has probed the window
+            p.jump("acceptable")
         with p.If(p.lt(t.seq, row.next)):
             p.jump_if(p.eq(t.length, 0), "unacceptable")
             p.add(t.x, t.seq, t.length)
@@ -174,6 +187,8 @@ def _segment(p: Program, config: EngineConfig) -> None:
         p.move(t.x, Reason.RESET)
         with p.If(p.any(row.state, State.SYN_RECEIVED)):
             p.move(t.x, Reason.REFUSED)
+        with p.If(p.any(row.state, State.CLOSING | State.LAST_ACK | State.TIME_WAIT)):  # both ends have closed
+            p.move(t.x, Reason.CLOSED)
         p.jump("finish")
     p.jump_if(p.none(t.flags, ACK), "discard")
     with p.If(p.any(row.state, State.SYN_RECEIVED)):
@@ -188,7 +203,7 @@ def _segment(p: Program, config: EngineConfig) -> None:
     p.jump_if(p.eq(t.x, 0), "payload")
     p.move(port.take, 0)
     p.label("challenge")  # RFC 5961 §7: few in a second
-    p.sub(t.x, t.now, row.challenge_at)
+    write_since(p, row.challenge_at)
     with p.If(p.le(1000, t.x)):
         p.move(row.challenge_at, t.now)
         p.move(row.challenges, 0)
@@ -210,12 +225,14 @@ def _unacceptable(p: Program) -> None:
     with p.If(p.any(t.flags, RST)):
         p.wait()
     p.jump_if(p.any(t.flags, SYN), "challenge")
+    p.jump_if(p.eq(t.length, 0), "challenge")  # or two ends would answer each other's answers for ever
     p.set(row.flags, Bit.MUST_ACK)
     with p.If(p.any(row.state, State.TIME_WAIT), p.any(t.flags, FIN)):
         p.clear(row.flags, Bit.TIMERS)  # the time begins anew
-    # "Special allowance": with a window of zero, acknowledgments still count.
-    p.jump_if(p.none(t.flags, ACK), "want")
     p.jump_if(p.ne(t.seq, row.next), "want")
+    p.add(row.discarded, t.seq, t.length)  # the window is zero
+    # "Special allowance": acknowledgments still count.
+    p.jump_if(p.none(t.flags, ACK), "want")
     p.jump_if(p.none(row.state, State.SYNCHRONIZED), "want")
     p.call("acknowledgment")
     p.jump_if(p.eq(t.x, 0), "want")

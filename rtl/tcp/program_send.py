@@ -3,10 +3,10 @@
 from open_rnic.rtl.sequencer.isa import QUEUED
 from open_rnic.rtl.sequencer.program import Program
 from open_rnic.rtl.tcp.config import EngineConfig
-from open_rnic.rtl.tcp.program_receive import RANGES
+from open_rnic.rtl.tcp.program_receive import RANGES, write_since
 from open_rnic.rtl.tcp.words import Bit, SegmentBit, State, port, row, t
 
-__all__ = ["write_send"]
+__all__ = ["write_place", "write_send"]
 
 WORD = 1 << 28  # a word of options, in the data offset of a header's fourth word
 FIN, SYN, PSH, ACK = (bit << 16 for bit in (SegmentBit.FIN, SegmentBit.SYN, SegmentBit.PSH, SegmentBit.ACK))
@@ -29,7 +29,7 @@ def write_send(p: Program, config: EngineConfig) -> None:
     _set_timers(p)
     p.label("acknowledge")
     with p.If(p.any(row.flags, Bit.MUST_ACK)):
-        p.move(t.seq, row.sent)
+        write_place(p)
         p.move(t.length, 0)
         p.move(t.control, PLAIN)
         p.call("emit")
@@ -44,10 +44,22 @@ def write_send(p: Program, config: EngineConfig) -> None:
     _express(p, config)
 
 
+def write_place(p: Program) -> None:
+    """Set ``t.seq`` to the number of a segment without octets: SND.NXT, or the end of a window that ends before it.
+
+    A peer accepts no number beyond its window, such as that behind an octet that has probed a window of zero, and
+    would not take the acknowledgment there (RFC 9293 §3.4: with a window of zero, an end still takes ACKs).
+    """
+    p.move(t.seq, row.sent)
+    p.add(t.x, row.una, row.window)
+    with p.If(p.lt(t.x, row.sent), p.none(row.state, State.SYN_RECEIVED)):  # the SYN is beside the window
+        p.move(t.seq, t.x)
+
+
 def _restart(p: Program) -> None:
     """RFC 5681 §4.1: after the connection was idle for longer than the RTO, the window is the initial one."""
     with p.If(p.eq(row.sent, row.una)):
-        p.sub(t.x, t.now, row.sent_at)
+        write_since(p, row.sent_at)
         with p.If(p.lt(row.rto, t.x)):
             p.min(row.cwnd, row.cwnd, row.initial)
 

@@ -4,14 +4,14 @@ from open_rnic.rtl.sequencer.isa import QUEUE, QUEUED
 from open_rnic.rtl.sequencer.program import Program
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.program_receive import RANGES
-from open_rnic.rtl.tcp.program_send import PLAIN
+from open_rnic.rtl.tcp.program_send import PLAIN, write_place
 from open_rnic.rtl.tcp.words import Bit, Command, Reason, SegmentBit, State, port, row, t
 
 __all__ = ["write_user"]
 
 CLEARED = (
-    "flags", "unacknowledged", "window", "largest", "window_seq", "window_ack", "credit", "duplicates", "srtt8",
-    "rttvar4", "sent_at", "unanswered", "challenges", "syns", "tries", "head", "fresh", "tail",
+    "flags", "unacknowledged", "discarded", "window", "largest", "window_seq", "window_ack", "credit", "duplicates",
+    "srtt8", "rttvar4", "sent_at", "unanswered", "challenges", "syns", "tries", "head", "fresh", "tail",
 )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def _open(p: Program, config: EngineConfig) -> None:
 
 
 def _close(p: Program) -> None:
-    """Close this end's half, behind everything sent; or abort (RFC 9293 §3.10.4, §3.10.5)."""
+    """Close this end's half, behind everything sent; or abort (RFC 9293 §3.10.4, §3.10.5), perhaps only in LISTEN."""
     p.label("close")
     p.jump_if(p.any(row.state, State.LISTEN | State.SYN_SENT), "aborted")
     p.jump_if(p.eq(row.state, State.CLOSED), "idle")
@@ -74,11 +74,16 @@ def _close(p: Program) -> None:
         p.move(row.state, State.LAST_ACK)
     p.move(port.status, row.state)
     p.jump("want")
+    p.label("unlisten")
+    p.jump_if(p.any(row.state, State.LISTEN), "aborted")
+    p.jump_if(p.eq(row.state, State.CLOSED), "aborted")
+    p.call("report")  # a SYN was faster
+    p.wait()
     p.label("abort")
     p.jump_if(p.eq(row.state, State.CLOSED), "idle")
     silent = State.LISTEN | State.SYN_SENT | State.CLOSING | State.LAST_ACK | State.TIME_WAIT
     with p.If(p.none(row.state, silent)):
-        p.move(t.seq, row.sent)
+        write_place(p)
         p.move(t.length, 0)
         p.move(t.control, PLAIN | SegmentBit.RST << 16)
         p.clear(row.flags, Bit.SACK)
@@ -120,6 +125,7 @@ def _taken(p: Program, config: EngineConfig) -> None:
     p.label("taken")
     p.add(row.read, row.read, t.argument0)
     p.jump_if(p.none(row.state, State.SYNCHRONIZED), "idle")
+    p.jump_if(p.any(row.flags, Bit.FINISHED), "idle")  # nothing follows
     p.add(t.x, row.read, ring)
     p.sub(t.x, t.x, row.edge)  # the growth
     p.add(t.y, row.mss, row.mss)

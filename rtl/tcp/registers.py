@@ -9,7 +9,7 @@ from open_rnic.rtl.tcp.words import Command
 __all__ = ["BY_NAME", "IDENTITY", "PATH_MAP", "VERSION"]
 
 IDENTITY = int.from_bytes(b"TCP1", "big")
-VERSION = 0x0001_0002
+VERSION = 0x0001_0003
 
 
 def _word(doc: str, access: Access = Access.RO, reset: int = 0, width: int = 32) -> tuple[Field, ...]:

@@ -56,6 +56,7 @@ class Command(IntEnum):
     OPEN = 2
     CLOSE = 3
     ABORT = 4
+    UNLISTEN = 5  # abort if it is in LISTEN; a SYN may have been faster
 
 
 class SegmentBit(IntFlag):
@@ -93,7 +94,7 @@ row = _words(
     ROW,
     """
     state flags address ports
-    next edge read unacknowledged fin
+    next edge read unacknowledged fin discarded
     start0 end0 start1 end1 start2 end2 start3 end3
     iss una sent end window largest window_seq window_ack
     mss cwnd threshold credit initial

@@ -192,6 +192,25 @@ async def hold_twin_window_shut(ours, theirs, seconds, size=1_000_000):
     await sending
 
 
+async def linux_sends_with_its_window_shut(ours, theirs, size, back=200_000):
+    """Linux reads nothing until all that it sends has been read; then it reads what fills its window since."""
+    loop, there, here = asyncio.get_running_loop(), random.randbytes(size), random.randbytes(back)
+
+    async def send_and_shut():
+        await send(ours, here)
+        ours.shut()
+
+    async def send_from_linux():
+        await loop.sock_sendall(theirs, there)
+        theirs.shutdown(socket.SHUT_WR)
+
+    sending = asyncio.gather(send_and_shut(), send_from_linux())
+    await asyncio.sleep(1)  # the window shuts, and is probed
+    assert await digest(ours.receive) == sha256(there)
+    assert await linux_digest(theirs) == sha256(here)
+    await sending
+
+
 async def close_twin_half_first(ours, theirs, size):
     """Close the twin's half; then Linux sends, and closes its half."""
     loop, octets = asyncio.get_running_loop(), random.randbytes(size)

@@ -8,25 +8,31 @@ import pytest
 from open_rnic.host_driver.tcp import engine
 from open_rnic.host_driver.tcp.engine import EngineStatus, EngineTcp
 from open_rnic.host_driver.waiting import Gate
-from open_rnic.rtl.tcp.words import Command, State
+from open_rnic.rtl.tcp.words import Command, Reason, State
 
 HERE, THERE = IPv4Address("10.9.0.1"), IPv4Address("10.9.0.2")
 
 
 class Device:
-    """A TcpDevice with one connection, whose status the test sets."""
+    """A TcpDevice whose statuses the test sets."""
 
-    def __init__(self):
+    def __init__(self, connections=1):
         self.gate = Gate()
         self.commands = []
-        self.show(0)
+        self.statuses = [EngineStatus(0, THERE, 7000, 8000, 0)] * connections
 
-    def show(self, status):
-        self.statuses = [EngineStatus(status, THERE, 7000, 8000, len(self.commands))]
+    def show(self, status, connection=0):
+        self.statuses[connection] = EngineStatus(status, THERE, 7000, 8000, len(self.commands))
         self.gate.look()
 
+    async def given(self, count):
+        """Wait until so many commands have been given, with their connections; return those."""
+        await self.gate.until(lambda: len(self.commands) >= count)
+        return self.commands
+
     def command(self, command, connection, ports=0, peer=0, iss=0):
-        self.commands.append(command)
+        self.commands.append((command, connection))
+        self.gate.look()
         return len(self.commands)
 
     async def send_packet(self, connection, octets):
@@ -45,13 +51,41 @@ def test_only_fin_wait_2_is_cut_short(monkeypatch, stalls):
         device = Device()
         async with EngineTcp(device, HERE) as tcp:
             opening = asyncio.create_task(tcp.connect(str(THERE), 8000, 1, None))
-            while not device.commands:
-                await asyncio.sleep(0)
+            await device.given(1)
             device.show(State.ESTABLISHED)
             (await opening).close(reset=False)
             await asyncio.sleep(0)
             device.show(stalls)
             await asyncio.sleep(0.1)
-            assert device.commands == [Command.OPEN, *[Command.ABORT] * (stalls is State.FIN_WAIT_2)]
+            assert device.commands == [(Command.OPEN, 0), *[(Command.ABORT, 0)] * (stalls is State.FIN_WAIT_2)]
 
     asyncio.run(body())
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_syn_that_takes_a_connection_from_under_a_connect_loses_nothing(cancelled):
+    async def body():
+        device = Device(connections=2)
+        async with EngineTcp(device, HERE) as tcp:
+            listening = asyncio.create_task(tcp.listen(str(HERE), 7000))
+            await device.given(2)
+            device.show(State.LISTEN, 0)
+            device.show(State.LISTEN, 1)
+            listener = await listening
+            opening = asyncio.create_task(tcp.connect(str(THERE), 8000, 1, None))
+            assert (await device.given(3))[-1] == (Command.UNLISTEN, 1)
+            if cancelled:
+                opening.cancel()
+                await asyncio.wait([opening])
+            device.show(State.SYN_RECEIVED, 1)
+            device.show(State.ESTABLISHED, 1)
+            assert (await listener.accept())._row.number == 1
+            if cancelled:
+                return
+            assert (await device.given(4))[-1] == (Command.UNLISTEN, 0)
+            device.show(Reason.ABORTED, 0)
+            assert (await device.given(5))[-1] == (Command.OPEN, 0)
+            device.show(State.ESTABLISHED, 0)
+            assert (await opening)._row.number == 0
+
+    asyncio.run(asyncio.wait_for(body(), 5))

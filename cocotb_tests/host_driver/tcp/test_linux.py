@@ -19,6 +19,7 @@ from open_rnic.cocotb_tests.host_driver.tcp.linux import (
     digest,
     hold_linux_window_shut,
     hold_twin_window_shut,
+    linux_sends_with_its_window_shut,
     network,
     send,
     sha256,
@@ -132,6 +133,16 @@ def test_the_twin_may_hold_its_window_shut():
             ours, theirs = await connected(linux, twin, active=False)
             with theirs:
                 await hold_twin_window_shut(ours, theirs, HOLD)
+
+    run(test())
+
+
+def test_linux_may_send_with_its_window_shut():
+    async def test():
+        async with network() as (linux, twin, _):
+            ours, theirs = await connected(linux, twin, active=True, buffer=SMALL)
+            with theirs:
+                await linux_sends_with_its_window_shut(ours, theirs, 2_000_000)
 
     run(test())
 

