@@ -114,6 +114,8 @@ class Connection:
         self.peer = transport.peer
         self.error: MpaConnectionError | None = None
         self._transport = transport
+        if config.keep_alive is not None:
+            transport.keep_alive(config.keep_alive)
         self._heard = heard
         self._observe = observer
         self._loop = asyncio.get_running_loop()

@@ -12,10 +12,12 @@ from struct import pack
 from typing import Any, Self, TypeVar
 
 from open_rnic.host_driver.errors import MpaConnectionError, how
+from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.mpa.negotiation import Reason
 from open_rnic.host_driver.transport import CHUNK_OCTETS, Address
 
 BACKLOG = 4096  # TCP connections that may wait in the kernel; its own limit is net.core.somaxconn
+_KEEP_ALIVE = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
 
 _Result = TypeVar("_Result")
 
@@ -43,6 +45,12 @@ class TcpSocket:
     async def receive(self, most: int = CHUNK_OCTETS) -> bytes:
         """See Transport."""
         return await self._loop.sock_recv(self._socket, most)
+
+    def keep_alive(self, times: KeepAlive) -> None:
+        """See Transport."""
+        for option, value in zip(_KEEP_ALIVE, (times.idle, times.interval, times.probes), strict=True):
+            self._socket.setsockopt(socket.IPPROTO_TCP, option, value)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def shut(self) -> None:
         """See Transport."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 from open_rnic.host_driver.device import AttachedDevice
+from open_rnic.host_driver.keep_alive import KeepAlive
 
 __all__ = ["CHUNK_OCTETS", "Address", "AttachedTransport", "Tcp", "TcpListener", "Transport"]
 
@@ -36,6 +37,9 @@ class Transport(Protocol):
 
     async def receive(self, most: int = CHUNK_OCTETS) -> bytes:
         """Wait for octets, and return at most ``most`` of them; none at the end, if the peer has closed its half."""
+
+    def keep_alive(self, times: KeepAlive) -> None:
+        """Probe the peer from now on when it is silent."""
 
     def shut(self) -> None:
         """Close this end's half, behind everything sent."""

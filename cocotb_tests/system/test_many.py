@@ -17,7 +17,7 @@ from open_rnic.host_driver.errors import MpaConnectionError
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.net.pipe import Faults
 from open_rnic.host_driver.observer import Counted, Direction, silent
-from open_rnic.host_driver.rdma import Access, RdmaError
+from open_rnic.host_driver.rdma import Access, KeepAlive, RdmaError
 from open_rnic.rtl.registers import Role
 
 FOUR = "colorlight_5a75b:4"
@@ -83,9 +83,10 @@ def test_connections_of_mixed_roles_and_options_are_used_at_once_over_a_cable_th
 
 
 @asynccontextmanager
-async def all_connected(board, twin, connections):
+async def all_connected(board, twin, connections, keep_alive=None):
     """Yield the ends of so many connections, the board's first, of which each end has opened half."""
-    responder, initiator = Config(Role.RESPONDER, timeout=HANG), Config(Role.INITIATOR, timeout=HANG)
+    responder = Config(Role.RESPONDER, timeout=HANG, keep_alive=keep_alive)
+    initiator = Config(Role.INITIATOR, timeout=HANG, keep_alive=keep_alive)
     ours, theirs = {"tcp": board.tcp, "device": board.tcp.open_device}, {"tcp": twin}
     arrivals = asyncio.Semaphore(8)  # at a time, of those for which the board listens
 
@@ -204,5 +205,22 @@ def test_a_connection_beyond_the_last_is_refused():
                 await stack.enter_async_context(connected(board, twin, active=True))
             with pytest.raises(MpaConnectionError, match="all 4 connections of the device are in use"):
                 await rdma.connect(str(PEER.ip), 7, tcp=board.tcp, device=board.tcp.open_device)
+
+    run(body())
+
+
+def test_idle_connections_of_a_peer_that_has_vanished_do_not_use_up_a_board(monkeypatch):
+    async def body():
+        async with board_and_twin(name=FOUR) as (board, twin):
+            async with all_connected(board, twin, 4, keep_alive=KeepAlive(1, 1, 2)) as pairs:
+                await asyncio.sleep(2.5)
+                assert [end.error for pair in pairs for end in pair] == [None] * 8  # idle, and alive
+                monkeypatch.setattr(twin.host, "receive", lambda *_: None)
+                for ours, _ in pairs:
+                    with pytest.raises(RdmaError, match="timed out"):
+                        await ours.receive()
+            monkeypatch.undo()
+            async with connected(board, twin) as ends:
+                await exchange(board, *ends, random.Random(1))
 
     run(body())

@@ -91,22 +91,23 @@ class Player:
         self.subject.come(now)
         self.collect()
 
-    def act(self, command: str, count: str = "") -> None:
+    def act(self, command: str, *numbers: str) -> None:
         """Do what the user does."""
+        count = int(numbers[0]) if numbers else 0
         if command == "send":
-            octets = stream(self.sent + 1, int(count))
+            octets = stream(self.sent + 1, count)
             if (taken := self.subject.send(octets)) != len(octets):
                 raise ScriptError(f"{taken} octets were taken")
             self.sent += len(octets)
         elif command == "read":
-            octets = self.subject.read(int(count))
-            if octets != stream(self.read + 1, int(count)):
+            octets = self.subject.read(count)
+            if octets != stream(self.read + 1, count):
                 raise ScriptError(f"{len(octets)} octets were read, or other ones")
             self.read += len(octets)
         else:
             if command in ("listen", "open"):
                 self.sent = self.read = 0
-            getattr(self.subject, command)()
+            getattr(self.subject, command)(*map(int, numbers))
 
     # Segments
 

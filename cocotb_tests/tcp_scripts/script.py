@@ -33,7 +33,8 @@ __all__ = [
 FOLDER = Path(__file__).parent
 HERE, THERE, OTHER = (IPv4Address(f"10.0.0.{host}") for host in (1, 2, 3))
 PORT, PEER_PORT = 7000, 8000
-USER = {"listen": 0, "open": 0, "close": 0, "abort": 0, "send": 1, "read": 1}  # the number of arguments
+# The number of arguments.
+USER = {"listen": 0, "open": 0, "close": 0, "abort": 0, "send": 1, "read": 1, "keep_alive": 3}
 FLAGS = "FSRP.U"  # in the order of their bits
 DEFECTS = ("checksum", "offset 4", "offset 15", "cut")
 NEEDS = ("timestamps", "scaling", "sack sending", "reopening", "partial reads")

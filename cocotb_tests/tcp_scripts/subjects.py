@@ -7,6 +7,7 @@ from ipaddress import IPv4Address
 from open_rnic.cocotb_tests.rtl.tcp.programmed import Programmed
 from open_rnic.cocotb_tests.rtl.tcp.shadow import decode, twin_config
 from open_rnic.cocotb_tests.tcp_scripts.script import HERE, PEER_PORT, PORT, THERE, Case
+from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.tcp.endpoint import Endpoint
 from open_rnic.host_driver.tcp.segment import Segment, SegmentError
 from open_rnic.rtl.tcp.config import EngineConfig
@@ -77,6 +78,9 @@ class Twin:
         else:
             self._unlisten()
 
+    def keep_alive(self, idle: int, interval: int, probes: int) -> None:
+        self.endpoint.keep_alive(self.connection, KeepAlive(idle, interval, probes), self.now)
+
     def _unlisten(self) -> None:
         self.endpoint.unlisten(PORT)
         self.ended = " aborted"
@@ -124,6 +128,9 @@ class Engine:
 
     def abort(self) -> None:
         self._command(Command.ABORT)
+
+    def keep_alive(self, idle: int, interval: int, probes: int) -> None:
+        self._command(Command.KEEP_ALIVE, idle * 1000, probes, interval * 1000)
 
     def _command(self, *arguments: int) -> None:
         self.engine.command(*arguments)

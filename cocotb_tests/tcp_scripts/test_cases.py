@@ -55,8 +55,8 @@ def test_a_script_is_played_to_its_end(tmp_path):
 
 @pytest.mark.parametrize(("line", "message"), [
     ("in S 0:0", "'in S 0:0' does not begin as +10 user, +0 in, +0 out or +0 state"),
-    ("+0 user sing", "'sing' is nothing that a user does: listen, open, close, abort, send, read"),
-    ("+0 user send", "'send' is nothing that a user does: listen, open, close, abort, send, read"),
+    ("+0 user sing", "'sing' is nothing that a user does: listen, open, close, abort, send, read, keep_alive"),
+    ("+0 user send", "'send' is nothing that a user does: listen, open, close, abort, send, read, keep_alive"),
     ("+0 in S", "'S' is no segment, as S. 0:0 ack 1"),
     ("+0 in X 0:0", "'X 0:0' is no segment, as S. 0:0 ack 1"),
     ("+0 in . 0:0", "a segment with the flag . has an ack, others have none"),

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from math import inf
 
+from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.mpa.startup import (
     ENHANCED_OCTETS,
     MAX_PRIVATE_DATA,
@@ -109,6 +110,7 @@ class Config:
     permissive: bool = False  # a responder's: any first FPDU other than a Terminate counts as the RTR
     private_data: bytes = b""  # an initiator's; a responder's is sent only in a rejection because of ``min_ord``
     timeout: float = 10.0  # seconds within which the peer's startup frame must arrive (RFC 5044 §7.1.2 rules 8 and 10)
+    keep_alive: KeepAlive | None = None  # when TCP probes a silent peer; None: never
 
     def __post_init__(self) -> None:
         for name in ("ird", "ord", "max_ird", "max_ord", "min_ord"):

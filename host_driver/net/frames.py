@@ -12,7 +12,7 @@ Each format is a dataclass with ``encode`` and ``decode``::
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from ipaddress import IPv4Address
 from typing import Self
@@ -25,6 +25,8 @@ UNKNOWN_MAC = bytes(MAC_OCTETS)  # the target hardware address of an ARP request
 NO_ADDRESS = IPv4Address(0)  # the sender of an ARP probe
 
 _ETHERNET = struct.Struct(">6s6sH")
+_TAG = struct.Struct(">HH")  # IEEE 802.1Q §9.6: control information, and the EtherType behind it
+_VLAN_ID = 0xFFF  # in the control information; 0 in a tag that has only a priority
 _ARP = struct.Struct(">HHBBH6s4s6s4s")  # RFC 826
 _IPV4 = struct.Struct(">BBHHHBBH4s4s")  # RFC 791 §3.1
 _ICMP = struct.Struct(">BBHHH")  # RFC 792: type, code, checksum, and two fields of the type
@@ -76,6 +78,7 @@ class EtherType(IntEnum):
 
     IPV4 = 0x0800
     ARP = 0x0806
+    VLAN = 0x8100  # a tag (IEEE 802.1Q §9.6)
 
 
 class Protocol(IntEnum):
@@ -125,6 +128,15 @@ class Ethernet:
     def encode(self) -> bytes:
         """Return the frame."""
         return _ETHERNET.pack(self.destination, self.source, self.ethertype) + self.payload
+
+    def untagged(self) -> Self:
+        """Return the frame without a tag that has only a priority; another frame as it is."""
+        if self.ethertype != EtherType.VLAN or len(self.payload) < _TAG.size:
+            return self
+        control, ethertype = _TAG.unpack_from(self.payload)
+        if control & _VLAN_ID:
+            return self
+        return replace(self, ethertype=ethertype, payload=self.payload[_TAG.size :])
 
     @classmethod
     def decode(cls, octets: bytes) -> Self:

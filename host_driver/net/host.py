@@ -203,7 +203,7 @@ class Host:
     def receive(self, frame: bytes, now: float) -> None:
         """Take a frame from the interface, without its FCS. It is processed at once, or discarded and counted."""
         try:
-            self._receive(Ethernet.decode(frame), now)
+            self._receive(Ethernet.decode(frame).untagged(), now)
         except FrameError as error:
             self._count(error.reason)
 

@@ -7,6 +7,7 @@ of a connection is one of three kinds of RdmaError: TerminatedError, ClosedError
 
 from open_rnic.host_driver.connection import MpaConnectionError, RejectedError
 from open_rnic.host_driver.ddp import Fault, Opcode, Terminate
+from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.mpa.negotiation import Config, Negotiated, Reason
 from open_rnic.host_driver.rdma.connection import (
     By,
@@ -43,6 +44,7 @@ __all__ = [
     "ConnectionRequest",
     "DeviceBuffer",
     "Fault",
+    "KeepAlive",
     "Listener",
     "LostError",
     "Model",

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
+from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.ranges import Range
 from open_rnic.host_driver.tcp.receiver import Receiver
@@ -56,6 +57,7 @@ class Timer(Enum):
     PERSIST = auto()
     ACK = auto()
     END = auto()
+    KEEP_ALIVE = auto()
 
 
 class Connection:
@@ -96,6 +98,9 @@ class Connection:
         self._must_ack = False
         self._sacks = False  # both ends permit SACK
         self._released = False  # the user takes no more octets
+        self._keep_alive: KeepAlive | None = None
+        self._heard_at = 0  # when the peer's last acceptable segment arrived
+        self._probes = 0  # keep-alives since then
         self.sender.begin(iss + 1, _DEFAULT_MSS)
 
     @staticmethod
@@ -150,6 +155,12 @@ class Connection:
         else:
             self._transmit(now)
 
+    def keep_alive(self, times: KeepAlive, now: int) -> None:
+        """Probe the peer from now on when it is silent."""
+        if self.state.synchronized:
+            self._keep_alive, self._heard_at, self._probes = times, now, 0
+            self.timers[Timer.KEEP_ALIVE] = now + times.idle * 1000
+
     def abort(self) -> None:
         """End the connection with a reset (RFC 9293 §3.10.5)."""
         if self.state not in (State.SYN_SENT, State.CLOSED, State.CLOSING, State.LAST_ACK, State.TIME_WAIT):
@@ -201,6 +212,8 @@ class Connection:
                     self._must_ack = True
                 case Timer.END:
                     self._finish(End.CLOSED)
+                case Timer.KEEP_ALIVE:
+                    self._look_alive(now)
         self._transmit(now)
 
     def _retransmit(self, now: int) -> None:
@@ -224,6 +237,23 @@ class Connection:
             self._rtt.back_off()
             self._send_range(self.sender.probe(), now)
         return None
+
+    def _look_alive(self, now: int) -> None:
+        """Probe a peer that has been silent, or give it up (RFC 9293 §3.8.4); while octets wait, others do that."""
+        times, sender = self._keep_alive, self.sender
+        if times is None or self.state not in (State.ESTABLISHED, State.CLOSE_WAIT, State.FIN_WAIT_2):
+            return
+        due = self._heard_at + times.idle * 1000
+        if sender.in_flight or sender.next < sender.end:
+            self.timers[Timer.KEEP_ALIVE] = now + times.idle * 1000
+        elif now < due:
+            self.timers[Timer.KEEP_ALIVE] = due
+        elif self._probes == times.probes:
+            self._finish(End.TIMED_OUT)
+        else:
+            self._probes += 1
+            self.timers[Timer.KEEP_ALIVE] = now + times.interval * 1000
+            self._emit(Flag.ACK, sender.next - 1, now=now)  # a number that the peer has acknowledged: it answers
 
     def _silent(self, now: int) -> bool:
         """Whether the peer has not answered for too long (RFC 9293 §3.8.3)."""
@@ -281,6 +311,7 @@ class Connection:
             seq = receiver.next  # the peer counts the octet with which it has probed the window
         if not receiver.acceptable(seq, length):
             return self._receive_unacceptable(segment, flags, seq, length, now)
+        self._heard_at, self._probes = now, 0
         if flags & Flag.RST:  # RFC 5961 §3.2
             if seq == receiver.next:
                 return self._finish(_RESETS.get(self.state, End.RESET))

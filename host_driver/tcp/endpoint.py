@@ -9,6 +9,7 @@ from collections.abc import Callable
 from ipaddress import IPv4Address
 from struct import pack
 
+from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.connection import Connection, Peer
 from open_rnic.host_driver.tcp.ports import PortInUseError, free_port
@@ -93,6 +94,11 @@ class Endpoint:
         octets = connection.take(most, now)
         self._collect(connection)
         return octets
+
+    def keep_alive(self, connection: Connection, times: KeepAlive, now: int) -> None:
+        """See :meth:`.Connection.keep_alive`."""
+        connection.keep_alive(times, now)
+        self._collect(connection)
 
     def close(self, connection: Connection, now: int) -> None:
         """See :meth:`.Connection.close`."""

@@ -13,6 +13,7 @@ from ipaddress import IPv4Address
 from typing import NamedTuple, Protocol, Self
 
 from open_rnic.host_driver.errors import MpaConnectionError, how
+from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.mpa.negotiation import Reason as Why
 from open_rnic.host_driver.sockets import no_answer, place
 from open_rnic.host_driver.tcp.connection import Peer
@@ -342,6 +343,11 @@ class EngineConnection:
         if not octets and not row.finished:
             raise tcp.lost(row)
         return octets
+
+    def keep_alive(self, times: KeepAlive) -> None:
+        """See Transport."""
+        command = self._tcp.device.command
+        command(Command.KEEP_ALIVE, self._row.number, times.probes, times.idle * 1000, times.interval * 1000)
 
     def shut(self) -> None:
         """See Transport."""

@@ -9,6 +9,7 @@ from ipaddress import AddressValueError, IPv4Address
 from typing import Self
 
 from open_rnic.host_driver.errors import MpaConnectionError, how
+from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.mpa.negotiation import Reason
 from open_rnic.host_driver.net.frames import Ipv4
 from open_rnic.host_driver.net.host import Host
@@ -190,6 +191,11 @@ class UserConnection:
         if not octets and not connection.finished:
             raise lost(connection)
         return octets
+
+    def keep_alive(self, times: KeepAlive) -> None:
+        """See Transport."""
+        self._tcp.endpoint.keep_alive(self.connection, times, self._tcp.now)
+        self._tcp.flush()
 
     def shut(self) -> None:
         """See Transport."""

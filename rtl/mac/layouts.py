@@ -5,13 +5,25 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.mac.registers import Speed
 
-__all__ = ["HEADER", "LEAST_FRAME", "LONGEST_FRAME", "PADDING", "SFD", "Discarded", "LinkState", "RxOctets", "TxOctets"]
+__all__ = [
+    "HEADER",
+    "LEAST_FRAME",
+    "LONGEST_FRAME",
+    "LONGEST_TAGGED",
+    "PADDING",
+    "SFD",
+    "Discarded",
+    "LinkState",
+    "RxOctets",
+    "TxOctets",
+]
 
 SFD = 0xD5
 PADDING = 2  # octets in front of each frame in streams of words
 HEADER = 14  # octets of an Ethernet header
 LEAST_FRAME = 64  # octets of the shortest frame, with FCS (IEEE 802.3 §4A.4.2)
 LONGEST_FRAME = 1518  # of the longest one
+LONGEST_TAGGED = 1522  # with a tag (IEEE 802.3 §3.2.7)
 
 
 class RxOctets(wiring.Signature):

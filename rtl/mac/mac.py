@@ -9,7 +9,7 @@ from open_rnic.rtl.lib.stream import Buffer
 from open_rnic.rtl.mac.arrivals import Arrivals
 from open_rnic.rtl.mac.events import EventCrossing
 from open_rnic.rtl.mac.frame_fifo import FrameFifo
-from open_rnic.rtl.mac.layouts import LONGEST_FRAME, PADDING, Discarded, RxOctets, TxOctets
+from open_rnic.rtl.mac.layouts import LONGEST_FRAME, LONGEST_TAGGED, PADDING, Discarded, RxOctets, TxOctets
 from open_rnic.rtl.mac.receiver import MacReceiver
 from open_rnic.rtl.mac.restart import FarReset
 from open_rnic.rtl.mac.transmitter import MacTransmitter
@@ -131,7 +131,7 @@ class Mac(wiring.Component):
 
     """
 
-    def __init__(self, *, rx_words: int = _WORDS, tx_words: int = _WORDS, longest: int = LONGEST_FRAME,
+    def __init__(self, *, rx_words: int = _WORDS, tx_words: int = _WORDS, longest: int = LONGEST_TAGGED,
                  early: int | None = None):  # fmt: skip
         if early is not None and early < EARLY:
             raise ValueError(f"early must be at least {EARLY} words, not {early!r}")

@@ -6,7 +6,7 @@ from amaranth.lib.crc.catalog import CRC32_ETHERNET
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import Packet
-from open_rnic.rtl.mac.layouts import LEAST_FRAME, LONGEST_FRAME, PADDING, SFD, Discarded, RxOctets
+from open_rnic.rtl.mac.layouts import LEAST_FRAME, LONGEST_TAGGED, PADDING, SFD, Discarded, RxOctets
 
 __all__ = ["MacReceiver"]
 
@@ -38,7 +38,7 @@ class MacReceiver(wiring.Component):
 
     """
 
-    def __init__(self, longest: int = LONGEST_FRAME):
+    def __init__(self, longest: int = LONGEST_TAGGED):
         if longest < LEAST_FRAME:
             raise ValueError(f"longest must be at least {LEAST_FRAME} octets, not {longest!r}")
         self.longest = longest

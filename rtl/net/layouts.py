@@ -49,6 +49,7 @@ class EtherType(IntEnum):
 
     IPV4 = 0x0800
     ARP = 0x0806
+    VLAN = 0x8100
 
 
 class Protocol(IntEnum):

@@ -43,8 +43,9 @@ class Receiver(wiring.Component):
     A frame is checked while it arrives, and its content is written into all three queues. After the frame has ended,
     the packet is committed to the right one, or to none.
 
-    IPv4 options are skipped. Fragments are discarded (RFC 1122 §3.3.2 asks for reassembly; this host sets DF, and its
-    TCP announces an MSS). A UDP datagram is discarded if its Length is not that of its IPv4 payload.
+    A tag that has only a priority is skipped, and a frame of a VLAN discarded. IPv4 options are skipped. Fragments are
+    discarded (RFC 1122 §3.3.2 asks for reassembly; this host sets DF, and its TCP announces an MSS). A UDP datagram is
+    discarded if its Length is not that of its IPv4 payload.
 
     Latency: 4 cycles from the last beat of a frame to ``commit``. Throughput: one beat per cycle.
 
@@ -108,8 +109,14 @@ class Receiver(wiring.Component):
             ends.eq(valid & beat.last),
         ]
         m.d.sync += [valid.eq(self.frames.valid), beat.eq(self.frames.payload)]
+        # A tag (IEEE 802.1Q §9.6) stands in front of the EtherType: the word behind is the same as without.
+        tagged = Signal()
+        tag = Signal()
+        m.d.comb += tag.eq(at[3] & ~tagged & (lane[16:] == lane16(EtherType.VLAN)))
         with m.If(ends):
-            m.d.sync += [at.eq(1), index.eq(0), too_long.eq(0)]
+            m.d.sync += [at.eq(1), index.eq(0), too_long.eq(0), tagged.eq(0)]
+        with m.Elif(valid & tag):
+            m.d.sync += tagged.eq(1)
         with m.Elif(valid):
             m.d.sync += [at.eq(at << 1), index.eq(index + 1)]
             with m.If(index == MOST_WORDS - 1):
@@ -125,9 +132,13 @@ class Receiver(wiring.Component):
         with m.If(begins[1]):
             m.d.sync += [to_us.eq(to_us & (lane == station.mac[16:])), to_all.eq(to_all & (lane == 0xFFFF_FFFF))]
         ip_follows = Signal()
-        m.d.comb += ip_follows.eq(lane[16:] == lane16(EtherType.IPV4))
+        in_vlan = Signal()  # the tag has not only a priority, but a VLAN ID
+        m.d.comb += [
+            in_vlan.eq(tagged & Cat(lane[:4], lane[8:16]).any()),
+            ip_follows.eq((lane[16:] == lane16(EtherType.IPV4)) & ~in_vlan),
+        ]
         with m.If(begins[3]):
-            m.d.sync += [is_ip.eq(ip_follows), is_arp.eq(lane[16:] == lane16(EtherType.ARP))]
+            m.d.sync += [is_ip.eq(ip_follows), is_arp.eq((lane[16:] == lane16(EtherType.ARP)) & ~in_vlan)]
 
         # The extent of the IPv4 packet and its header.
         total = Signal(16)  # Total Length, in word 4

@@ -54,6 +54,7 @@ def _usual(p: Program, config: EngineConfig) -> None:
     p.jump_if(p.lt(segment.seq, row.window_seq), "unusual")
     p.jump_if(p.any(segment.flags, FIN | SYN | RST), "unusual")
     p.jump_if(p.none(segment.flags, ACK), "unusual")
+    p.move(row.heard_at, t.now)
     p.jump_if(p.ne(segment.ack, row.una), "usual_new")
     p.jump_if(p.ne(row.sent, row.una), "usual_old")
     p.jump_if(p.eq(segment.length, 0), "usual_window")
@@ -68,8 +69,7 @@ def _usual(p: Program, config: EngineConfig) -> None:
     p.move(row.next, t.x)
     p.move(port.deliver, t.x)
     p.add(row.unacknowledged, row.unacknowledged, segment.length)
-    p.add(t.x, row.mss, row.mss)
-    p.jump_if(p.le(t.x, row.unacknowledged), "usual_acknowledgment")
+    p.jump_if(p.le(row.twice_mss, row.unacknowledged), "usual_acknowledgment")
     p.jump_if(p.none(row.flags, Bit.ACK), "usual_delay")
     p.label("usual_taken")
     p.jump_if(p.ne(segment.ack, row.una), "usual_advance")
@@ -98,8 +98,7 @@ def _usual(p: Program, config: EngineConfig) -> None:
     p.move(row.duplicates, 0)
     p.clear(row.flags, Bit.RETRANSMIT)
     with p.If(p.lt(row.cwnd, row.threshold)):  # RFC 5681 §3.1, as ``open_window``
-        p.add(t.x, row.mss, row.mss)
-        p.min(t.x, t.x, t.y)
+        p.min(t.x, row.twice_mss, t.y)
         p.add(row.cwnd, row.cwnd, t.x)
         p.jump("usual_window")
     p.call("open_window")
@@ -179,6 +178,7 @@ def _segment(p: Program, config: EngineConfig) -> None:
         with p.If(p.le(row.edge, row.next)):
             p.jump_if(p.ne(t.length, 0), "unacceptable")
     p.label("acceptable")
+    p.move(row.heard_at, t.now)
     with p.If(p.any(t.flags, RST | SYN)):
         p.move(port.take, 0)
         with p.If(p.none(t.flags, RST)):  # RFC 5961 §4
@@ -328,8 +328,7 @@ def _acknowledgment(p: Program, config: EngineConfig) -> None:
 
     with p.routine("open_window"):  # RFC 5681 §3.1, counted in octets (RFC 3465)
         with p.If(p.lt(row.cwnd, row.threshold)):
-            p.add(t.x, row.mss, row.mss)
-            p.min(t.x, t.x, t.y)
+            p.min(t.x, row.twice_mss, t.y)
             p.add(row.cwnd, row.cwnd, t.x)
             p.ret()
         p.add(row.credit, row.credit, t.y)
@@ -346,8 +345,7 @@ def _acknowledgment(p: Program, config: EngineConfig) -> None:
         p.add(row.duplicates, row.duplicates, row.mss)
         p.label("detect_loss")
         with p.If(p.none(row.flags, Bit.FAST | Bit.TIMEOUT)):
-            p.add(t.x, row.mss, row.mss)
-            with p.If(p.lt(t.x, row.duplicates)):  # three
+            with p.If(p.lt(row.twice_mss, row.duplicates)):  # three
                 p.set(row.flags, Bit.FAST)
                 p.move(row.recovery, row.sent)
                 p.move(row.resent, row.una)
@@ -358,8 +356,7 @@ def _acknowledgment(p: Program, config: EngineConfig) -> None:
 
     with p.routine("halve"):  # RFC 5681 §3.1, equation 4: half of ``t.x``
         p.half(t.x, t.x)
-        p.add(t.z, row.mss, row.mss)
-        p.max(row.threshold, t.x, t.z)
+        p.max(row.threshold, t.x, row.twice_mss)
         p.move(row.credit, 0)
 
     with p.routine("measure"):  # A round trip took ``t.x`` (RFC 6298 §2).
@@ -443,8 +440,7 @@ def _payload(p: Program, config: EngineConfig) -> None:
     p.jump_if(p.ne(t.behind, 0), "acknowledge_at_once")
     p.jump_if(p.any(segment.flags, FIN), "acknowledge_at_once")
     p.jump_if(p.eq(row.unacknowledged, 0), "acknowledge_at_once")
-    p.add(t.x, row.mss, row.mss)
-    p.jump_if(p.le(t.x, row.unacknowledged), "acknowledge_at_once")  # RFC 9293 §3.8.6.3
+    p.jump_if(p.le(row.twice_mss, row.unacknowledged), "acknowledge_at_once")  # RFC 9293 §3.8.6.3
     with p.If(p.none(row.flags, Bit.ACK)):
         p.set(row.flags, Bit.ACK)
         p.add(row.ack_at, t.now, config.delayed_ack)
@@ -594,10 +590,10 @@ def _take_syn(p: Program, config: EngineConfig) -> None:
             p.move(t.x, DEFAULT_MSS)
         p.max(t.x, t.x, SMALLEST_MSS)
         p.min(row.mss, t.x, config.mss)
-        p.add(t.x, row.mss, row.mss)
-        p.move(row.initial, t.x)
+        p.add(row.twice_mss, row.mss, row.mss)
+        p.move(row.initial, row.twice_mss)
         for _ in range(config.initial_window // 2 - 1):
-            p.add(row.initial, row.initial, t.x)
+            p.add(row.initial, row.initial, row.twice_mss)
         p.move(row.cwnd, row.initial)
         p.add(row.next, segment.seq, 1)
         p.move(row.read, row.next)

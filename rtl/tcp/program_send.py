@@ -201,8 +201,7 @@ def _next_segment(p: Program) -> None:
         p.sub(t.pipe, row.sent, row.una)
         p.jump_if(p.any(row.flags, Bit.FAST), "next_fast")
         p.jump_if(p.any(row.flags, Bit.TIMEOUT), "next_timeout")
-        p.add(t.allowed, row.mss, row.mss)
-        p.min(t.allowed, t.allowed, row.duplicates)  # limited transmit (RFC 3042)
+        p.min(t.allowed, row.twice_mss, row.duplicates)  # limited transmit (RFC 3042)
         p.add(t.allowed, t.allowed, row.cwnd)
         p.jump("next_new")
 

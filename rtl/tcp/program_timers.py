@@ -2,6 +2,8 @@
 
 from open_rnic.rtl.sequencer.program import Program
 from open_rnic.rtl.tcp.config import EngineConfig
+from open_rnic.rtl.tcp.program_receive import write_since
+from open_rnic.rtl.tcp.program_send import PLAIN
 from open_rnic.rtl.tcp.words import Bit, Reason, State, row, t
 
 __all__ = ["write_timers"]
@@ -46,6 +48,9 @@ def write_timers(p: Program, config: EngineConfig) -> None:
     with p.If(p.any(row.flags, Bit.END), p.le(row.end_at, t.now)):
         p.move(t.x, Reason.CLOSED)
         p.jump("finish")
+    with p.If(p.any(row.flags, Bit.KEEP_ALIVE), p.le(row.alive_at, t.now)):
+        _look_alive(p)
+    p.label("timers_done")
     p.jump_if(p.ne(t.count, 0), "want")
     p.label("idle")
     p.wait()
@@ -66,3 +71,27 @@ def write_timers(p: Program, config: EngineConfig) -> None:
     p.call("whole")
     p.jump_if(p.eq(t.start, t.until), "want")
     p.jump("send_range")
+
+
+def _look_alive(p: Program) -> None:
+    """Probe a peer that has been silent, or give it up (RFC 9293 §3.8.4); while octets wait, others do that."""
+    p.clear(row.flags, Bit.KEEP_ALIVE)
+    p.jump_if(p.none(row.state, State.ESTABLISHED | State.CLOSE_WAIT | State.FIN_WAIT_2), "timers_done")
+    p.set(row.flags, Bit.KEEP_ALIVE)
+    p.add(row.alive_at, t.now, row.idle)
+    p.jump_if(p.ne(row.sent, row.una), "timers_done")
+    p.jump_if(p.lt(row.sent, row.end), "timers_done")
+    write_since(p, row.heard_at)
+    with p.If(p.lt(t.x, row.idle)):
+        p.add(row.alive_at, row.heard_at, row.idle)
+        p.jump("timers_done")
+    with p.If(p.le(row.probed_at, row.heard_at)):  # the last probe was answered
+        p.move(row.probes, 0)
+    p.jump_if(p.eq(row.probes, row.most_probes), "give_up")
+    p.add(row.probes, row.probes, 1)
+    p.move(row.probed_at, t.now)
+    p.add(row.alive_at, t.now, row.interval)
+    p.sub(t.seq, row.sent, 1)  # a number that the peer has acknowledged, which it answers
+    p.move(t.length, 0)
+    p.move(t.control, PLAIN)
+    p.call("emit")

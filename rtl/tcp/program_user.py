@@ -23,6 +23,7 @@ def write_user(p: Program, config: EngineConfig) -> None:
     p.wait()
     _open(p, config)
     _close(p)
+    _keep_alive(p)
     _queued(p)
     _taken(p, config)
 
@@ -93,6 +94,26 @@ def _close(p: Program) -> None:
     p.jump("finish")
 
 
+def _keep_alive(p: Program) -> None:
+    """Probe a silent peer from now on (RFC 9293 §3.8.4).
+
+    ``t.argument2`` is how long it is silent before the first probe, ``t.argument3`` the time between two, both in
+    ticks; the lower half of ``t.argument1`` is how many stay unanswered. A first time of 0 ends it.
+    """
+    p.label("keep_alive")
+    p.clear(row.flags, Bit.KEEP_ALIVE)
+    p.jump_if(p.none(row.state, State.SYNCHRONIZED), "idle")
+    p.and_(row.most_probes, t.argument1, 0xFFFF)
+    p.move(row.idle, t.argument2)
+    p.move(row.interval, t.argument3)
+    p.move(row.heard_at, t.now)
+    p.move(row.probed_at, t.now)
+    p.jump_if(p.eq(row.idle, 0), "idle")
+    p.set(row.flags, Bit.KEEP_ALIVE)
+    p.add(row.alive_at, t.now, row.idle)
+    p.wait()
+
+
 def _queued(p: Program) -> None:
     """The user has put a packet of ``t.argument0`` octets in the ring: no segment holds octets of two packets.
 
@@ -128,8 +149,7 @@ def _taken(p: Program, config: EngineConfig) -> None:
     p.jump_if(p.any(row.flags, Bit.FINISHED), "idle")  # nothing follows
     p.add(t.x, row.read, ring)
     p.sub(t.x, t.x, row.edge)  # the growth
-    p.add(t.y, row.mss, row.mss)
-    p.min(t.y, t.y, ring // 2)
+    p.min(t.y, row.twice_mss, ring // 2)
     p.jump_if(p.lt(t.x, t.y), "idle")
     p.sub(t.x, row.edge, row.next)
     p.jump_if(p.lt(ring // 2, t.x), "idle")

@@ -40,12 +40,14 @@ PATH_MAP: tuple[Register, ...] = (
     Register("GATEWAY", 0x020, "The next hop for other networks.", _word("the address; 0: none", Access.RW)),
     _ACCEPT[0],
     Register("COMMAND_PORTS", 0x028, "The ports of the next command.", (
-        Field("peer", 0, 16, "the port of the peer; 0 to listen", Access.RW),
+        Field("peer", 0, 16, "the port of the peer; 0 to listen; of KEEP_ALIVE the number of probes", Access.RW),
         Field("local", 16, 16, "the port of this end", Access.RW),
     )),
-    Register("COMMAND_ADDRESS", 0x02C, "The peer of the next command.", _word("its address; 0 to listen", Access.RW)),
+    Register("COMMAND_ADDRESS", 0x02C, "The peer of the next command.",
+             _word("its address; 0 to listen; of KEEP_ALIVE the silence before the first probe, in ms", Access.RW)),
     Register("COMMAND_ISS", 0x030, "The initial sequence number of the next command, which the host chooses so that "
-             "nobody can guess it (RFC 6528).", _word("the number", Access.RW)),
+             "nobody can guess it (RFC 6528).",
+             _word("the number; of KEEP_ALIVE the time between two probes, in ms", Access.RW)),
     Register("COMMAND", 0x034, "Gives a command to the TCP engine, if none is pending.", (
         Field("kind", 0, 3, "kind of command", Access.RW, enum=Command),
         Field("connection", 8, 6, "number of the connection", Access.RW),

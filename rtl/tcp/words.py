@@ -44,9 +44,10 @@ class Bit(IntFlag):
     SACK = 4096  # both ends permit SACK
     MEASURED = 8192  # SRTT is valid
     SYN_DUE = 16384  # a SYN is due
+    KEEP_ALIVE = 32768  # a timer, too
 
     UNUSUAL = CLOSES | FINISHED | FAST | TIMEOUT | FIN_KEPT  # for which a segment takes the long way
-    TIMERS = RETRANSMIT | PERSIST | ACK | END
+    TIMERS = RETRANSMIT | PERSIST | ACK | END | KEEP_ALIVE
 
 
 class Command(IntEnum):
@@ -57,6 +58,7 @@ class Command(IntEnum):
     CLOSE = 3
     ABORT = 4
     UNLISTEN = 5  # abort if it is in LISTEN; a SYN may have been faster
+    KEEP_ALIVE = 6  # probe a silent peer
 
 
 class SegmentBit(IntFlag):
@@ -97,12 +99,13 @@ row = _words(
     next edge read unacknowledged fin discarded
     start0 end0 start1 end1 start2 end2 start3 end3
     iss una sent end window largest window_seq window_ack
-    mss cwnd threshold credit initial
+    mss twice_mss cwnd threshold credit initial
     recovery resent duplicates
     rto srtt8 rttvar4 timed_end timed_at sent_at unanswered
     deadline ack_at end_at
     challenge_at challenges syns tries
     head fresh tail
+    heard_at probed_at alive_at probes idle interval most_probes
     """,
 )
 

@@ -1,6 +1,7 @@
 """The twin against this machine's TCP, over a TAP device and a frame pipe with faults."""
 
 import asyncio
+import errno
 import random
 import socket
 
@@ -28,7 +29,9 @@ from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.cocotb_tests.system_packages import TAP, needs
 from open_rnic.host_driver import rdma
+from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.net.pipe import Faults
+from open_rnic.host_driver.sockets import TcpSocket
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.connection import End
 from open_rnic.host_driver.tcp.states import State
@@ -209,6 +212,35 @@ def test_a_peer_that_vanishes_behind_a_zero_window_times_out():
                 await timed_out(twin, ours.connection)
                 with pytest.raises(TimeoutError):
                     await sending
+
+    run(test())
+
+
+def test_an_idle_linux_answers_probes_and_is_given_up_when_it_has_vanished():
+    async def test():
+        async with network() as (linux, twin, pipe):
+            ours, theirs = await connected(linux, twin, active=True)
+            with theirs:
+                ours.keep_alive(KeepAlive(idle=1, interval=1, probes=2))
+                await asyncio.sleep(3.5)
+                assert ours.connection.end is None
+                pipe.cut()
+                await timed_out(twin, ours.connection)
+
+    run(test())
+
+
+def test_linux_probes_the_twin_which_answers():
+    async def test():
+        async with network() as (linux, twin, pipe):
+            _, theirs = await connected(linux, twin, active=True)
+            with theirs:
+                TcpSocket(theirs, theirs.getpeername()).keep_alive(KeepAlive(idle=1, interval=1, probes=1))
+                await asyncio.sleep(3.5)
+                assert theirs.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+                pipe.cut()
+                await asyncio.sleep(3)
+                assert theirs.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ETIMEDOUT
 
     run(test())
 

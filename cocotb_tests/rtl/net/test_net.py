@@ -230,6 +230,12 @@ def mutated(frame):
     return bytes(octets)
 
 
+def tagged(frame, priority, vlan):
+    """Return a frame with a tag, or perhaps two."""
+    tag = b"\x81\x00" + (priority << 13 | vlan).to_bytes(2, "big")
+    return frame[:12] + tag * random.choice([1, 1, 1, 2]) + frame[12:]
+
+
 def random_frame(rng):
     """Return any frame: good or bad, for this host or another."""
     no_hosts = [*map(IPv4Address, ("10.9.0.0", "127.0.0.1", "224.0.0.1")), NONE, BROADCAST, LIMITED]
@@ -264,6 +270,8 @@ async def any_frame_is_treated_as_by_the_twin(dut):
         frame, now = random_frame(random), 0.0
         if random.random() < 0.3:
             frame = mutated(frame)
+        if random.random() < 0.2:
+            frame = tagged(frame, *random.choice([(0, 0), (7, 0), (7, 0), (0, 1), (5, 0x800), (7, 0x0FF)]))
         frames = [each for each in twin.receive(frame, now) if each[12:14] != b"\x08\x00" or each[34] == ECHO_REPLY]
         interface.give(frame)
         await interface.taken(20)

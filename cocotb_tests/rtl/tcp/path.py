@@ -99,11 +99,11 @@ class Path:
         if now != self.time:
             resume(self.settle)()
 
-    def command(self, command, address=0, remote_port=0):
+    def command(self, command, address=0, remote_port=0, iss=None):
         self.come(self.now)
         self.control.update(
             kind=command, connection=self.connection, ports=self.local_port << 16 | remote_port, peer=address,
-            iss=self.iss, turn=self.control["turn"] ^ 1,
+            iss=self.iss if iss is None else iss, turn=self.control["turn"] ^ 1,
         )  # fmt: skip
         resume(self.settle)()
 

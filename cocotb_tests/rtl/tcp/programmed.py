@@ -110,10 +110,10 @@ class Programmed:
             self.wants = False
             self.machine.run("output", 0)
 
-    def command(self, command, address=0, remote_port=0):
+    def command(self, command, address=0, remote_port=0, iss=None):
         self.run("command", {
             t.argument0: command, t.argument1: self.local_port << 16 | remote_port, t.argument2: address,
-            t.argument3: self.iss,
+            t.argument3: self.iss if iss is None else iss,
         })  # fmt: skip
 
     def receive(self, source: int, given: Segment, now: int) -> None:

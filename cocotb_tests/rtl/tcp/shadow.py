@@ -6,6 +6,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 
 from open_rnic.cocotb_tests.rtl.tcp.programmed import Programmed
+from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.net.checksum import checksum, pseudo_header
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.endpoint import Endpoint
@@ -165,6 +166,12 @@ class Shadow:
             self.peer.take(other, rng.choice([1, 1000, 100_000]), self.now)
         if not mine:
             return
+        if mine.state.synchronized and rng.random() < 0.005:
+            times = KeepAlive(rng.choice([1, 3, 60]), rng.choice([1, 2, 20]), rng.choice([1, 3]))
+            self.twin.keep_alive(mine, times, self.now)
+            self.shadow.now = self.now
+            self.shadow.command(Command.KEEP_ALIVE, times.idle * 1000, times.probes, times.interval * 1000)
+            self.compare("keep-alive")
         if mine.state in writable and not mine.sender.closing:
             choice = rng.random()
             if choice < 0.001:

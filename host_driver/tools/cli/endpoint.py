@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, FrameKind
 from open_rnic.host_driver.tools.cli import output
 from open_rnic.host_driver.tools.cli.common import (
@@ -75,6 +76,19 @@ def peer_port(text: str | int) -> int:
     if port == 0:
         raise typer.BadParameter("port 0 cannot be connected to")
     return port
+
+
+def keep_alive_times(text: str | KeepAlive) -> KeepAlive:
+    """Parse SECONDS, and perhaps the seconds between two probes, and their number."""
+    if isinstance(text, KeepAlive):
+        return text
+    numbers = [whole_number(each) for each in text.split(",")]
+    if len(numbers) > 3:
+        raise typer.BadParameter(f"{text!r} is not SECONDS, or SECONDS,SECONDS, or SECONDS,SECONDS,PROBES")
+    try:
+        return KeepAlive(*numbers)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 PortArgument = Annotated[int, typer.Argument(metavar="PORT", parser=peer_port, help="The responder's TCP port.")]
@@ -147,6 +161,16 @@ TimeoutOption = Annotated[
         "--timeout", metavar="SECONDS", help="The time limit for the peer's startup frame, and again for its RTR."
     ),
 ]
+KeepAliveOption = Annotated[
+    KeepAlive | None,
+    typer.Option(
+        "--keep-alive",
+        metavar="S[,S[,N]]",
+        parser=keep_alive_times,
+        help="End the connection if the peer, silent for S seconds, does not answer N probes S seconds apart; by "
+        "default 9 and 75. Without this option, an idle connection lasts for ever.",
+    ),
+]
 SendOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -195,6 +219,7 @@ class ConnectionOptions:
     lanes: LanesOption = 4
     offload: OffloadOption = None
     transport: TransportOption = "kernel"
+    keep_alive: KeepAliveOption = None
 
     ird = 1
     ord = 1
@@ -249,6 +274,7 @@ class ConnectionOptions:
                 dialect=Dialect(self.dialect.value),
                 private_data=text_or_file(self.private_data, "--private-data"),
                 timeout=self.timeout,
+                keep_alive=self.keep_alive,
                 **chosen,
             )
         except ValueError as error:
