@@ -37,6 +37,7 @@ from open_rnic.host_driver.rdma.work import (
     QueueFullError,
     Received,
     ReceiveRequest,
+    Status,
     WorkRequest,
     resolve,
 )
@@ -663,11 +664,12 @@ class Connection:
         while self._stream.completed:
             self._complete(self._stream.completed.popleft())
 
-    def _complete(self, item: Work | Receive, error: RdmaError | None = None) -> None:
-        """Deliver the completion of a request."""
+    def _complete(self, item: Work | Receive, error: RdmaError | None = None, *, refused: bool = False) -> None:
+        """Deliver the completion of a request; ``refused`` if the peer's Terminate names it."""
         wr_id = item.request.wr_id
         if isinstance(item, Work):
-            item.context(Completion(item.request.opcode, item.octets, wr_id, error, self))
+            status = _refusal(error) if refused and isinstance(error, TerminatedError) else None
+            item.context(Completion(item.request.opcode, item.octets, wr_id, error, self, refused=status))
             self._give_room()
             return
         received = Received(item.opcode, item.octets, wr_id, error, self, item.buffer, item.invalidated)
@@ -728,10 +730,11 @@ class Connection:
         if not in_order:
             await lower.close(reset=True)
             await self._close_device()
+        named = stream.named(error.terminate) if isinstance(error, TerminatedError) and error.by is By.PEER else None
         dropped = stream.flush()
         self._deliver()
         for item in dropped:
-            self._complete(item, error)
+            self._complete(item, error, refused=item is named)
         stream.detach()
         if in_order:
             if terminate is not None:
@@ -745,6 +748,12 @@ class Connection:
     async def _close_device(self) -> None:
         with contextlib.suppress(DeviceError):
             await self._lower.device.close()
+
+
+def _refusal(error: TerminatedError) -> Status:
+    """The status of the request that the peer's Terminate names: RFC 5040 §4.8 has an error type for protection."""
+    is_access = (error.layer, error.type) == (0, 1)
+    return Status.REMOTE_ACCESS_ERROR if is_access else Status.REMOTE_OPERATION_ERROR
 
 
 async def open_stream(

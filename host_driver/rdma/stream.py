@@ -252,6 +252,18 @@ class Stream:
         """End the stream for a local reason; ``terminate`` is then the Terminate to send."""
         self._refuse(Terminate.of(fault), what)
 
+    def named(self, terminate: Terminate) -> Work | None:
+        """Return the RDMA Read that the peer has refused, according to the headers in its Terminate."""
+        if not terminate.rdma_header:
+            return None
+        refused = ReadRequest.decode(terminate.rdma_header)
+        end = refused.source_to + refused.size
+        for work in self._reads:
+            stag, to = work.request.stag, work.request.to
+            if stag == refused.source_stag and to <= refused.source_to and to + work.octets == end:
+                return work
+        return None
+
     def flush_receives(self) -> list[Receive]:
         """Release the posted buffers: no Send will arrive."""
         dropped = list(self._receives)
@@ -554,7 +566,8 @@ class Stream:
         request = ReadRequest.decode(segment.payload)
         if not segment.last:
             raise DdpError("RDMA Read Request that goes on in another segment")
-        self._source(request)
+        if self.shut or not self._requests:  # those in front of it are answered before it is refused
+            self._source(request)
         if not self.shut:
             self._requests.append((request, ulpdu))
 

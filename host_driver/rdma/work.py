@@ -80,6 +80,8 @@ class Status(Enum):
 
     SUCCESS = "success"
     FLUSHED = "flushed"  # the connection, or the peer's half of it, ended first
+    REMOTE_ACCESS_ERROR = "remote access error"  # the peer has refused it: it may not access that memory
+    REMOTE_OPERATION_ERROR = "remote operation error"  # the peer has refused it for another reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +97,12 @@ class Completion:
     wr_id: Any = None
     error: RdmaError | None = None
     connection: Connection | None = field(default=None, repr=False)
+    refused: Status | None = field(default=None, repr=False, kw_only=True)  # if the peer's Terminate names this request
 
     @property
     def status(self) -> Status:
         """Whether the request was carried out."""
-        return Status.FLUSHED if self.error else Status.SUCCESS
+        return self.refused or (Status.FLUSHED if self.error else Status.SUCCESS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -347,13 +347,34 @@ def test_unfinished_work_of_a_connection_is_flushed():
             assert await theirs.disconnected()
             done = await polled(cq, 4)
             assert [each.wr_id for each in done] == [2, 3, 0, 1]
-            assert {each.status for each in done} == {Status.FLUSHED}
+            assert [each.status for each in done] == [Status.REMOTE_ACCESS_ERROR, *[Status.FLUSHED] * 3]
             assert {each.error for each in done} == {ours.error}
             assert ours.error.fault is Fault.SOURCE_STAG
             assert cq.free == 1024
             for post in (lambda: ours.post(WorkRequest.send(b"x")), lambda: ours.post_receives(ReceiveRequest(b""))):
                 with pytest.raises(rdma.TerminatedError):
                     post()
+
+    run(test())
+
+
+def test_reads_in_front_of_a_refused_one_succeed_and_its_status_says_that_it_was_refused():
+    async def test():
+        cq = CompletionQueue()
+        async with connected(one=options(cq)) as (ours, theirs):
+            given, sinks = numbered(5000), [bytearray(5000) for _ in range(5)]
+            region = theirs.register(given, Access.REMOTE_READ)
+            wrong = region.stag ^ 1
+            ours.post(*(
+                WorkRequest.read(sink, wrong if n == 2 else region.stag, region.to, wr_id=n)
+                for n, sink in enumerate(sinks)
+            ))  # fmt: skip
+            assert await theirs.disconnected()
+            done = await polled(cq, 5)
+            assert [each.wr_id for each in done] == [*range(5)]
+            refused = Status.REMOTE_ACCESS_ERROR
+            assert [each.status for each in done] == [*[Status.SUCCESS] * 2, refused, *[Status.FLUSHED] * 2]
+            assert sinks[:2] == [given, given]
 
     run(test())
 
