@@ -9,12 +9,12 @@ from __future__ import annotations
 import secrets
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from enum import IntFlag
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from open_rnic.host_driver.rdma.engine import CopiedMemory, Placed
 
@@ -214,6 +214,9 @@ class Place:
 class Region:
     """Registered memory, made by ``ProtectionDomain.register``; as a context manager, it deregisters itself.
 
+    What is posted later finds the region in the device. A peer that learns the STag in another way than by a later Send
+    may be faster: ``await region`` waits until the devices of all streams that may use the region know it.
+
     ``to`` is the TO of the first octet. ``stream`` is the only stream that may use the region, or None for all streams
     of the domain. A slice of a region is a ``Piece``.
     """
@@ -235,6 +238,14 @@ class Region:
     def valid(self) -> bool:
         """Whether the region has not been deregistered, by this end or by a peer's Send with Invalidate."""
         return self.domain.stags.find(self.stag) is self
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._known().__await__()
+
+    async def _known(self) -> Self:
+        for table in self.domain._tables_for(self.stream):
+            await table.known()
+        return self
 
     def deregister(self) -> None:
         """Revoke the STag: from now on, the peer cannot access the buffer (RFC 5040 §8.1.1). Idempotent."""
@@ -283,6 +294,9 @@ class RegionTable(Protocol):
 
     def remove(self, region: Region) -> None:
         """Let nobody access the region from now on."""
+
+    async def known(self) -> None:
+        """Wait until the device knows all that has been added."""
 
 
 class StagTable:

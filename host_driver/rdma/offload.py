@@ -273,6 +273,10 @@ class OffloadStream(Stream):
         else:
             self._memory.unmap(address)
 
+    async def known(self) -> None:
+        """See RegionTable. The answer to a read comes behind all that was written before."""
+        await self._device.get("RDMA_CAPABILITIES")
+
     def address(self, region: Region) -> int:
         """Return the address of a region in the device's memory; raises ValueError for a region of other streams."""
         if region not in self._addresses:

@@ -34,6 +34,31 @@ def test_a_device_with_an_engine_does_ddp_and_the_application_sees_no_difference
     run(test())
 
 
+def test_a_region_that_was_awaited_is_known_to_the_device_however_the_peer_learns_of_it(monkeypatch):
+    async def test():
+        async with connected(device=offloading) as (ours, theirs):
+            device, line, buffer = theirs.device, [], bytearray(9)
+            push, get = device.push, device.get
+
+            async def behind(register):  # an answer comes behind what was pushed
+                while line:
+                    push(*line.pop(0))
+                return await get(register)
+
+            monkeypatch.setattr(device, "push", lambda *words: line.append(words))
+            monkeypatch.setattr(device, "get", behind)
+            region = theirs.register(buffer, Access.REMOTE_WRITE)
+            assert line
+            assert await region is region
+            assert not line
+            await ours.write(b"any octet", region.stag, region.to)
+            await ours.send(b"")
+            await theirs.receive()
+            assert buffer == b"any octet"
+
+    run(test())
+
+
 def test_a_connection_that_does_not_fit_into_a_device_that_must_do_ddp_is_refused():
     async def test():
         async def small():
