@@ -30,6 +30,7 @@ _MSS = 1460
 _ROOM = 1 << 18  # received octets of a connection that wait for the application
 _BACKLOG = 16  # connections of a listener in LISTEN
 _PATIENCE = 60  # seconds that a connection without a user waits for the peer's FIN in FIN-WAIT-2
+_HALF_OPEN = 1.0  # seconds that a peer has to answer a SYN with ACK, if no other connection is in LISTEN
 _OPENING = 0, State.LISTEN, State.SYN_SENT, State.SYN_RECEIVED
 _WRITABLE = State.ESTABLISHED | State.CLOSE_WAIT
 _ERRORS = {
@@ -82,6 +83,7 @@ class Row:
     used: bool = False
     peer: Peer | None = None  # as it was opened
     command: int = 0  # the number of the command that opened it
+    syn_at: float = 0.0  # when it was seen in SYN-RECEIVED first
     received: bytearray = field(default_factory=bytearray)
     finished: bool = False  # the peer has closed its half
     accepts: bool = False
@@ -190,7 +192,7 @@ class EngineTcp:
                 return
             row = self._unused() or self._waiting()
             if row is None:
-                if not listener.rows and not listener.asks:
+                if not self._listens(listener) and not listener.asks:
                     listener.asks = True
                     self.later(self._ask(listener))
                 return
@@ -222,18 +224,45 @@ class EngineTcp:
         """Take one of several connections of a listener, unless a SYN has come for each of them meanwhile."""
         for listener in [*self._listeners.values()]:
             for row in listener.rows[::-1]:
-                if len(listener.rows) > 1 and row in listener.rows and self.status(row) in (0, State.LISTEN):
-                    listener.rows.remove(row)
-                    row.command = self.device.command(Command.UNLISTEN, row.number)
-                    try:
-                        await self.device.gate.until(lambda row=row: self.status(row) != 0)  # type: ignore[misc]
-                    except BaseException:
-                        self._give_back(listener, row)
-                        raise
-                    if self.ended(row):
-                        return self._taken(row)
-                    self._give_back(listener, row)
+                if (
+                    len(listener.rows) > 1
+                    and row in listener.rows
+                    and self.status(row) in (0, State.LISTEN)
+                    and (taken := await self._unlisten(listener, row))
+                ):
+                    return taken
         return None
+
+    async def _unlisten(self, listener: EngineListener, row: Row, states: int = 0) -> Row | None:
+        """Take a connection of a listener if it is in LISTEN still, or in one of ``states``."""
+        listener.rows.remove(row)
+        row.command = self.device.command(Command.UNLISTEN, row.number, peer=states)
+        try:
+            await self.device.gate.until(lambda: self.status(row) != 0)
+        except BaseException:
+            self._give_back(listener, row)
+            raise
+        if self.ended(row):
+            return self._taken(row)
+        self._give_back(listener, row)
+        return None
+
+    async def _half_open(self, listener: EngineListener) -> Row | None:
+        """Take the connection that has been in SYN-RECEIVED longest, but for a second at least.
+
+        SYNs of peers that do not answer must not keep others out for the minute in which the SYN is repeated.
+        """
+        if not listener.rows:
+            return None
+        oldest = min(listener.rows, key=lambda row: row.syn_at)
+        await asyncio.sleep(oldest.syn_at + _HALF_OPEN - self._loop.time())
+        if oldest not in listener.rows or self._listens(listener):
+            return None
+        return await self._unlisten(listener, oldest, State.SYN_RECEIVED)
+
+    def _listens(self, listener: EngineListener) -> bool:
+        """Whether a SYN finds a connection in LISTEN."""
+        return any(self.status(row) in (0, State.LISTEN) for row in listener.rows)
 
     def _give_back(self, listener: EngineListener, row: Row) -> None:
         """Let the listener have its connection again: a SYN was faster, or nobody wants it any more."""
@@ -245,10 +274,10 @@ class EngineTcp:
             self._release(row)
 
     async def _ask(self, listener: EngineListener) -> None:
-        """Let a listener that has no connection in LISTEN have one of another's."""
-        row = await self._shared()
+        """Let a listener that has no connection in LISTEN have one of another's, or one that waits for its peer."""
+        row = await self._shared() or await self._half_open(listener)
         listener.asks = False
-        if row is not None and not listener.rows and self._listeners.get(listener.address[1]) is listener:
+        if row is not None and not self._listens(listener) and self._listeners.get(listener.address[1]) is listener:
             self._begin(listener, row)
         elif row is not None:
             row.used = False
@@ -287,6 +316,8 @@ class EngineTcp:
             self._seen = [*self.device.statuses]
             for listener in self._listeners.values():
                 for row in [*listener.rows]:
+                    if self.status(row) == State.SYN_RECEIVED:
+                        row.syn_at = row.syn_at or self._loop.time()
                     if self.status(row) not in _OPENING:
                         listener.rows.remove(row)
                         if self.ended(row):

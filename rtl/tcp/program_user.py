@@ -75,8 +75,9 @@ def _close(p: Program) -> None:
         p.move(row.state, State.LAST_ACK)
     p.move(port.status, row.state)
     p.jump("want")
-    p.label("unlisten")
+    p.label("unlisten")  # or in another of the states ``t.argument2``
     p.jump_if(p.any(row.state, State.LISTEN), "aborted")
+    p.jump_if(p.any(row.state, t.argument2), "aborted")
     p.jump_if(p.eq(row.state, State.CLOSED), "aborted")
     p.call("report")  # a SYN was faster
     p.wait()

@@ -44,7 +44,8 @@ PATH_MAP: tuple[Register, ...] = (
         Field("local", 16, 16, "the port of this end", Access.RW),
     )),
     Register("COMMAND_ADDRESS", 0x02C, "The peer of the next command.",
-             _word("its address; 0 to listen; of KEEP_ALIVE the silence before the first probe, in ms", Access.RW)),
+             _word("its address; 0 to listen; of KEEP_ALIVE the silence before the first probe, in ms; of UNLISTEN the "
+                   "states besides LISTEN in which the connection is forgotten", Access.RW)),
     Register("COMMAND_ISS", 0x030, "The initial sequence number of the next command, which the host chooses so that "
              "nobody can guess it (RFC 6528).",
              _word("the number; of KEEP_ALIVE the time between two probes, in ms", Access.RW)),

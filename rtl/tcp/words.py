@@ -57,7 +57,7 @@ class Command(IntEnum):
     OPEN = 2
     CLOSE = 3
     ABORT = 4
-    UNLISTEN = 5  # abort if it is in LISTEN; a SYN may have been faster
+    UNLISTEN = 5  # forget a connection in LISTEN; a SYN may have been faster
     KEEP_ALIVE = 6  # probe a silent peer
 
 

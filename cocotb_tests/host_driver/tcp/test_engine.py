@@ -89,3 +89,28 @@ def test_a_syn_that_takes_a_connection_from_under_a_connect_loses_nothing(cancel
             assert (await opening)._row.number == 0
 
     asyncio.run(asyncio.wait_for(body(), 5))
+
+
+def test_the_oldest_connection_whose_peer_does_not_answer_gives_way(monkeypatch):
+    monkeypatch.setattr(engine, "_HALF_OPEN", 0.02)
+
+    async def body():
+        device = Device(connections=2)
+        async with EngineTcp(device, HERE) as tcp:
+            listening = asyncio.create_task(tcp.listen(str(HERE), 7000))
+            await device.given(2)
+            device.show(State.LISTEN, 0)
+            device.show(State.LISTEN, 1)
+            await listening
+            for forged in (1, 0):
+                device.show(State.SYN_RECEIVED, forged)
+                await asyncio.sleep(0.001)
+            assert len(device.commands) == 2
+            assert (await device.given(3))[-1] == (Command.UNLISTEN, 1)
+            device.show(Reason.ABORTED, 1)
+            assert (await device.given(4))[-1] == (Command.LISTEN_AT, 1)
+            device.show(State.LISTEN, 1)
+            await asyncio.sleep(0.04)  # the other may stay, as one listens
+            assert len(device.commands) == 4
+
+    asyncio.run(asyncio.wait_for(body(), 5))

@@ -46,12 +46,13 @@ def test_a_segment_before_the_persist_timer_expires_may_leave_nothing_to_probe_w
     assert writes == [("want", 0)]
 
 
+@pytest.mark.parametrize("states", [0, State.SYN_RECEIVED], ids=["LISTEN", "or SYN-RECEIVED"])
 @pytest.mark.parametrize("syn_was_faster", [False, True])
-def test_unlisten_ends_only_what_is_in_listen(syn_was_faster):
+def test_unlisten_ends_only_what_is_in_these_states(syn_was_faster, states):
     tcp = Programmed(EngineConfig(), 7000, iss=0)
     tcp.command(Command.LISTEN_AT)
     if syn_was_faster:
         tcp.receive(0x0A09_0002, Segment(8000, 7000, 0, 0, Flag.SYN, 1000), 0)
     tcp.events.clear()
-    tcp.command(Command.UNLISTEN)
-    assert tcp.events == [State.SYN_RECEIVED if syn_was_faster else Reason.ABORTED]
+    tcp.command(Command.UNLISTEN, states)
+    assert tcp.events == [State.SYN_RECEIVED if syn_was_faster and not states else Reason.ABORTED]
