@@ -131,8 +131,9 @@ class KernelTcp:
     async def listen(self, host: str, port: int) -> KernelListener:
         """See Tcp."""
         family, _, _, _, address = (await resolve(host, port))[0]
+        both = address[0] == "::" and socket.has_dualstack_ipv6()  # all addresses of this machine: those of IPv4, too
         try:
-            sock = socket.create_server(address, family=family, backlog=BACKLOG)
+            sock = socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
         except OSError as error:
             raise MpaConnectionError(f"cannot listen at {place(address)}: {how(error)}", Reason.LOCAL) from error
         sock.setblocking(False)

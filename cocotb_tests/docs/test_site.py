@@ -30,6 +30,12 @@ def test_pages_take_nothing_from_another_host(site):
         assert not [each for each in loaded if ":" in each], page.name
 
 
+def test_links_lead_to_files_of_the_site(site):
+    for page in {*site.rglob("*.html")} - {site / "404.html"}:  # whose links are those of a server
+        for link in re.findall(r"<a\b[^>]*?href=[\"']?([^\"' >#]+)", page.read_text()):
+            assert ":" in link or (page.parent / link).exists(), f"{page.name}: {link}"
+
+
 @needs("chromium")
 def test_search_finds_words_in_pages_that_are_opened_from_a_folder(site, tmp_path):
     done = subprocess.run(

@@ -811,6 +811,16 @@ def test_events_reach_the_ulp():
     run(test())
 
 
+def test_a_listener_at_all_addresses_takes_both_families():
+    async def test():
+        async with await listen("::") as listener:
+            for host in ("127.0.0.1", "::1"):
+                _, writer = await asyncio.open_connection(host, listener.address[1])
+                writer.close()
+
+    run(test())
+
+
 def test_ipv6_works_too():
     async def test():
         async with SoftwareDevice() as one, SoftwareDevice() as other, await listen("::1") as listener:
