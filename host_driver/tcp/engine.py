@@ -405,9 +405,12 @@ class EngineConnection:
         """
         tcp, row = self._tcp, self._row
         await tcp.device.gate.until(lambda: not self._lasts() or tcp.status(row) == State.FIN_WAIT_2)
-        await asyncio.sleep(_PATIENCE)
-        if self._lasts() and tcp.status(row) == State.FIN_WAIT_2:
-            tcp.device.command(Command.ABORT, row.number)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await tcp.device.gate.until(lambda: not self._lasts())
+        except TimeoutError:
+            if tcp.status(row) == State.FIN_WAIT_2:
+                tcp.device.command(Command.ABORT, row.number)
 
     def _lasts(self) -> bool:
         """Whether both ends have not closed yet."""
