@@ -106,15 +106,15 @@ def _said(lines: Sequence[Prediction], what: str, better: str, worse: str) -> st
 
 
 def verdicts(report: Report) -> list[str]:
-    """Return a sentence for each named split on whether it pays off."""
-    widest = report.lines(max(each.lanes for each in report.predictions))
-    host = next((each for each in widest if not each.split.device), None)
+    """Return a sentence for each named split at each width on whether it pays off."""
+    named = [each for each in report.predictions if each.split.device in report.named]
+    host = next((each for each in report.predictions if not each.split.device), None)
     if host is None:
         return []
     sentences = []
     base = host.at(REFERENCE)
-    for each in widest:
-        if each is host:
+    for each in sorted(named, key=lambda line: line.lanes):
+        if not each.split.device:
             continue
         point = each.at(REFERENCE)
         saved = base.cycles_per_octet - point.cycles_per_octet
