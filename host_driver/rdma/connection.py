@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -49,8 +50,11 @@ if TYPE_CHECKING:
 
     from open_rnic.host_driver.rdma.memory import Gather
 
+_log = logging.getLogger(__name__)
+
 BATCH = 65536  # octets: a batch of ULPDUs is handed over if it has at least this many
 
+_HINT = 5.0  # seconds that a Send waits for a buffer before a warning
 _PATIENCE = 100  # looks at memory without a pause
 _LOOK = 0.0005  # seconds between later looks
 
@@ -163,6 +167,7 @@ class Connection:
         self._wake = asyncio.Event()  # there may be something to send
         self._posted = asyncio.Event()  # a buffer has been posted
         self._taken = 0  # number of received ULPDUs that the stream has accepted
+        self._hint: asyncio.TimerHandle | None = None
         self._blocked = False  # the next ULPDU belongs to a Send for which no buffer is posted
         self._opened = asyncio.Event()  # the fence is open, or the connection is over
         self._settled = asyncio.Event()  # all posted work has completed
@@ -614,7 +619,7 @@ class Connection:
             await stream.sync(end=end)
         except DeviceError as error:
             raise lower.error or device_failed(error) from error
-        self._blocked = stream.blocked
+        self._block(stream.blocked)
         if stream.discards:
             lower.discards()
         lower.progressed()
@@ -629,11 +634,11 @@ class Connection:
                     await self._rtr_known.wait()
                 while not stream.receive(ulpdu):
                     self._posted.clear()
-                    self._blocked = True
+                    self._block(True)
                     lower.progressed()
                     with lower.interrupted():
                         await self._posted.wait()
-                    self._blocked = False
+                    self._block(False)
                 self._taken += 1
                 lower.progressed()
                 self._look()
@@ -647,6 +652,22 @@ class Connection:
         if not stream.ended:
             self._peer_closed()
         return None
+
+    def _block(self, blocked: bool) -> None:
+        """Note whether a Send waits for a buffer; if that lasts, and an RDMA Read waits behind it, say so."""
+        if blocked and not self._blocked:
+            self._hint = asyncio.get_running_loop().call_later(_HINT, self._warn)
+        elif not blocked and self._hint:
+            self._hint.cancel()
+        self._blocked = blocked
+
+    def _warn(self) -> None:
+        if self._stream.reads and not self.error:
+            _log.warning(
+                "%r: a Send of the peer has waited for %g s for a buffer, and the response to an RDMA Read behind it: "
+                "call receive or post_receive before the Read, or let such a Send end the connection, with "
+                "Options(receiver_waits=False)", self, _HINT,
+            )  # fmt: skip
 
     def _look(self) -> None:
         """Deliver the completions of the stream, and act on its state."""
@@ -709,6 +730,8 @@ class Connection:
         if self.error:
             return
         self.error = error
+        if self._hint:
+            self._hint.cancel()
         self._stream.stop()
         self._arrived.put_nowait(None)
         for waiter in self._room:

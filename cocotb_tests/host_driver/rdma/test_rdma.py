@@ -1198,3 +1198,20 @@ def test_ulpdus_are_as_long_as_the_mulpdu():
             assert [len(each.payload) for each in wire.ulpdus] == [0, 982, 982, 982, 54]
 
     run(test())
+
+
+def test_two_ends_that_send_and_then_read_before_they_receive_are_warned(monkeypatch, caplog):
+    monkeypatch.setattr("open_rnic.host_driver.rdma.connection._HINT", 0.01)
+
+    async def test():
+        async with connected() as (ours, theirs):
+            region = theirs.register(bytearray(9), Access.REMOTE_READ)
+            await theirs.send(b"nobody receives this yet")
+            reading = asyncio.create_task(ours.read(9, region.stag, region.to))
+            while not caplog.records:
+                await asyncio.sleep(0.01)
+            assert "call receive or post_receive before the Read" in caplog.text
+            await ours.receive()
+            assert await reading == bytes(9)
+
+    run(test())
