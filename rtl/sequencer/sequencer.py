@@ -8,6 +8,7 @@ from amaranth.utils import exact_log2
 
 from open_rnic.rtl.sequencer.isa import ADDRESSES, CONSTANTS, HEADER, INDEX, PORTS, QUEUE, QUEUED, Op
 from open_rnic.rtl.sequencer.program import Program
+from open_rnic.rtl.sequencer.rom import Rom
 
 __all__ = ["Sequencer"]
 
@@ -73,29 +74,27 @@ class Sequencer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         instructions = self.program.instructions()
-        depth = 1 << (len(instructions) - 1).bit_length()
-        rom = Memory(shape=WORD, depth=depth, init=[WORD.from_bits(each.encode()) for each in instructions])
-        m.submodules.rom = rom
+        m.submodules.rom = fetch = Rom(WORD, [WORD.from_bits(each.encode()) for each in instructions])
+        addresses = range(1 << (len(instructions) - 1).bit_length())
         constants = [0] * 32 + self.program.constants
         words = Memory(shape=32, depth=1 << (self.index_bits + 7), init=constants)
         m.submodules.words = words
 
-        fetch = rom.read_port()
         write = words.write_port()
         read_a = words.read_port(transparent_for=(write,))
         read_b = words.read_port(transparent_for=(write,))
 
         # Fetch, read the operands, execute. The first two are cancelled if a branch is taken.
-        counter = Signal(range(depth))
+        counter = Signal(addresses)
         fetched = Signal()  # an instruction is in the second stage
         third = Signal()  # an instruction is in the third stage
         executes = Signal()  # it is not cancelled
         executed = Signal(WORD, reset_less=True)
         go = Signal()  # all stages advance
         taken = Signal()
-        target = Signal(range(depth))
+        target = Signal(addresses)
         late = Signal()  # the conditional branch that was executed in the last cycle is taken
-        late_target = Signal(range(depth))
+        late_target = Signal(addresses)
         page = Signal()
         selected = Signal(range(QUEUE))
         waits = Signal()
@@ -160,9 +159,9 @@ class Sequencer(wiring.Component):
         m.d.comb += result.eq(Mux(sums, total, Mux(less, low, high)))
 
         # Branches
-        stack = Array(Signal(range(depth), name=f"return_{at}", reset_less=True) for at in range(STACK))
+        stack = Array(Signal(addresses, name=f"return_{at}", reset_less=True) for at in range(STACK))
         level = Signal(range(STACK))
-        behind = Signal(range(depth))  # the address behind the instruction that is executed
+        behind = Signal(addresses)  # the address behind the instruction that is executed
         satisfied = Signal()
         at_once = Signal()  # the branch is taken without a condition
         top = Signal.like(level)  # the place of the address to return to
@@ -190,7 +189,7 @@ class Sequencer(wiring.Component):
                 m.d.comb += [at_once.eq(1), target.eq(self.entry)]
         with m.If(late):
             m.d.comb += target.eq(late_target)
-        at_second = Signal(range(depth))  # the address of the instruction in the second stage
+        at_second = Signal(addresses)  # the address of the instruction in the second stage
         with m.If(go):
             m.d.sync += [at_second.eq(fetch.addr), behind.eq(at_second + 1)]
         with m.If(go & executes):
