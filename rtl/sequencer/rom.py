@@ -7,9 +7,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Rom"]
+__all__ = ["REST", "Rom"]
 
-_REST = 128  # words that are not worth twice as many block RAMs
+REST = 128  # words that are not worth twice as many block RAMs
 
 
 class Rom(wiring.Component):
@@ -33,7 +33,7 @@ class Rom(wiring.Component):
         m = Module()
         bits = max(1, (len(self.words) - 1).bit_length())
         half = 1 << bits - 1
-        if len(self.words) - half > _REST:
+        if len(self.words) - half > REST:
             half <<= 1
         parts = [self.words[:half], self.words[half:]]
         reads = []
