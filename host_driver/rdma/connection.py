@@ -685,12 +685,13 @@ class Connection:
         while self._stream.completed:
             self._complete(self._stream.completed.popleft())
 
-    def _complete(self, item: Work | Receive, error: RdmaError | None = None, *, refused: bool = False) -> None:
-        """Deliver the completion of a request; ``refused`` if the peer's Terminate names it."""
+    def _complete(
+        self, item: Work | Receive, error: RdmaError | None = None, refused: Status | None = None
+    ) -> None:
+        """Deliver the completion of a request; ``refused`` is its status if the peer's Terminate names it."""
         wr_id = item.request.wr_id
         if isinstance(item, Work):
-            status = _refusal(error) if refused and isinstance(error, TerminatedError) else None
-            item.context(Completion(item.request.opcode, item.octets, wr_id, error, self, refused=status))
+            item.context(Completion(item.request.opcode, item.octets, wr_id, error, self, refused=refused))
             self._give_room()
             return
         received = Received(item.opcode, item.octets, wr_id, error, self, item.buffer, item.invalidated)
@@ -753,11 +754,12 @@ class Connection:
         if not in_order:
             await lower.close(reset=True)
             await self._close_device()
-        named = stream.named(error.terminate) if isinstance(error, TerminatedError) and error.by is By.PEER else None
+        theirs = error.terminate if isinstance(error, TerminatedError) and error.by is By.PEER else None
+        named = stream.named(theirs) if theirs else None
         dropped = stream.flush()
         self._deliver()
         for item in dropped:
-            self._complete(item, error, refused=item is named)
+            self._complete(item, error, _refusal(theirs) if theirs and item is named else None)
         stream.detach()
         if in_order:
             if terminate is not None:
@@ -773,9 +775,9 @@ class Connection:
             await self._lower.device.close()
 
 
-def _refusal(error: TerminatedError) -> Status:
+def _refusal(terminate: Terminate) -> Status:
     """The status of the request that the peer's Terminate names: RFC 5040 §4.8 has an error type for protection."""
-    is_access = (error.layer, error.type) == (0, 1)
+    is_access = (terminate.layer, terminate.type) == (0, 1)
     return Status.REMOTE_ACCESS_ERROR if is_access else Status.REMOTE_OPERATION_ERROR
 
 

@@ -192,7 +192,7 @@ class EngineTcp:
                 return
             row = self._unused() or self._waiting()
             if row is None:
-                if not self._listens(listener) and not listener.asks:
+                if not any(map(self._listens, listener.rows)) and not listener.asks:
                     listener.asks = True
                     self.later(self._ask(listener))
                 return
@@ -224,12 +224,8 @@ class EngineTcp:
         """Take one of several connections of a listener, unless a SYN has come for each of them meanwhile."""
         for listener in [*self._listeners.values()]:
             for row in listener.rows[::-1]:
-                if (
-                    len(listener.rows) > 1
-                    and row in listener.rows
-                    and self.status(row) in (0, State.LISTEN)
-                    and (taken := await self._unlisten(listener, row))
-                ):
+                is_spare = len(listener.rows) > 1 and row in listener.rows and self._listens(row)
+                if is_spare and (taken := await self._unlisten(listener, row)):
                     return taken
         return None
 
@@ -256,13 +252,13 @@ class EngineTcp:
             return None
         oldest = min(listener.rows, key=lambda row: row.syn_at)
         await asyncio.sleep(oldest.syn_at + _HALF_OPEN - self._loop.time())
-        if oldest not in listener.rows or self._listens(listener):
+        if oldest not in listener.rows or any(map(self._listens, listener.rows)):
             return None
         return await self._unlisten(listener, oldest, State.SYN_RECEIVED)
 
-    def _listens(self, listener: EngineListener) -> bool:
-        """Whether a SYN finds a connection in LISTEN."""
-        return any(self.status(row) in (0, State.LISTEN) for row in listener.rows)
+    def _listens(self, row: Row) -> bool:
+        """Whether a listener's connection is in LISTEN, or on its way there."""
+        return self.status(row) in (0, State.LISTEN)
 
     def _give_back(self, listener: EngineListener, row: Row) -> None:
         """Let the listener have its connection again: a SYN was faster, or nobody wants it any more."""
@@ -277,7 +273,8 @@ class EngineTcp:
         """Let a listener that has no connection in LISTEN have one of another's, or one that waits for its peer."""
         row = await self._shared() or await self._half_open(listener)
         listener.asks = False
-        if row is not None and not self._listens(listener) and self._listeners.get(listener.address[1]) is listener:
+        lasts = self._listeners.get(listener.address[1]) is listener
+        if row is not None and lasts and not any(map(self._listens, listener.rows)):
             self._begin(listener, row)
         elif row is not None:
             row.used = False
@@ -425,7 +422,7 @@ class EngineListener:
         self.address: Address = (str(tcp.address), port)
         self.rows: list[Row] = []  # the connections in LISTEN
         self.waiting: deque[Row] = deque()
-        self.asks = False  # it has none in LISTEN, and asks for one of another listener
+        self.asks = False  # it has none in LISTEN, and asks for one
         self._tcp = tcp
         self._port = port
         self._open = True

@@ -102,6 +102,18 @@ async def send(ours, octets):
         await ours.send(octets[at : at + 1400])
 
 
+async def send_all(ours, octets):
+    """Send from the twin, and close its half."""
+    await send(ours, octets)
+    ours.shut()
+
+
+async def linux_sends_all(theirs, octets):
+    """Send from Linux, and close its half."""
+    await asyncio.get_running_loop().sock_sendall(theirs, octets)
+    theirs.shutdown(socket.SHUT_WR)
+
+
 async def digest(receive):
     """Return the SHA-256 of everything until the end."""
     found = hashlib.sha256()
@@ -122,19 +134,9 @@ def sha256(octets):
 
 async def both_ways(ours, theirs, size):
     """Transfer random octets both ways at once, until both ends have closed; compare their SHA-256."""
-    loop = asyncio.get_running_loop()
     there, back = random.randbytes(size), random.randbytes(size)
-
-    async def send_and_shut():
-        await send(ours, there)
-        ours.shut()
-
-    async def send_from_linux():
-        await loop.sock_sendall(theirs, back)
-        theirs.shutdown(socket.SHUT_WR)
-
     _, _, received, arrived = await asyncio.gather(
-        send_and_shut(), send_from_linux(), digest(ours.receive), linux_digest(theirs)
+        send_all(ours, there), linux_sends_all(theirs, back), digest(ours.receive), linux_digest(theirs)
     )
     assert (received, arrived) == (sha256(back), sha256(there))
 
@@ -142,16 +144,7 @@ async def both_ways(ours, theirs, size):
 async def hold_both_windows_shut(ours, theirs, seconds, size=1_000_000):
     """Send both ways, while neither end reads for these seconds; then everything arrives."""
     there, back = random.randbytes(size), random.randbytes(size)
-
-    async def send_from_linux():
-        await asyncio.get_running_loop().sock_sendall(theirs, back)
-        theirs.shutdown(socket.SHUT_WR)
-
-    async def send_and_shut():
-        await send(ours, there)
-        ours.shut()
-
-    sending = asyncio.gather(send_and_shut(), send_from_linux())
+    sending = asyncio.gather(send_all(ours, there), linux_sends_all(theirs, back))
     await asyncio.sleep(seconds)
     assert not sending.done()
     assert await asyncio.gather(digest(ours.receive), linux_digest(theirs)) == [sha256(back), sha256(there)]
@@ -178,12 +171,7 @@ async def hold_linux_window_shut(ours, theirs, seconds, size=1_000_000):
 async def hold_twin_window_shut(ours, theirs, seconds, size=1_000_000):
     """Let Linux send to the twin, which takes nothing for these seconds; then everything arrives."""
     octets, receiver = random.randbytes(size), ours.connection.receiver
-
-    async def send_from_linux():
-        await asyncio.get_running_loop().sock_sendall(theirs, octets)
-        theirs.shutdown(socket.SHUT_WR)
-
-    sending = asyncio.create_task(send_from_linux())
+    sending = asyncio.create_task(linux_sends_all(theirs, octets))
     await ours._tcp.gate.until(lambda: receiver.edge == receiver.next)
     at = receiver.next
     await asyncio.sleep(seconds)
@@ -194,17 +182,8 @@ async def hold_twin_window_shut(ours, theirs, seconds, size=1_000_000):
 
 async def linux_sends_with_its_window_shut(ours, theirs, size, back=200_000):
     """Linux reads nothing until all that it sends has been read; then it reads what fills its window since."""
-    loop, there, here = asyncio.get_running_loop(), random.randbytes(size), random.randbytes(back)
-
-    async def send_and_shut():
-        await send(ours, here)
-        ours.shut()
-
-    async def send_from_linux():
-        await loop.sock_sendall(theirs, there)
-        theirs.shutdown(socket.SHUT_WR)
-
-    sending = asyncio.gather(send_and_shut(), send_from_linux())
+    there, here = random.randbytes(size), random.randbytes(back)
+    sending = asyncio.gather(send_all(ours, here), linux_sends_all(theirs, there))
     await asyncio.sleep(1)  # the window shuts, and is probed
     assert await digest(ours.receive) == sha256(there)
     assert await linux_digest(theirs) == sha256(here)
@@ -218,8 +197,7 @@ async def close_twin_half_first(ours, theirs, size):
     assert await loop.sock_recv(theirs, 1) == b""
     await ours._tcp.gate.until(lambda: ours.connection.state is State.FIN_WAIT_2)
     receiving = asyncio.create_task(digest(ours.receive))
-    await loop.sock_sendall(theirs, octets)
-    theirs.shutdown(socket.SHUT_WR)
+    await linux_sends_all(theirs, octets)
     assert await receiving == sha256(octets)
     assert ours.connection.state is State.TIME_WAIT
 
@@ -231,8 +209,7 @@ async def close_linux_half_first(ours, theirs, size):
     assert await ours.receive() == b""
     assert ours.connection.state is State.CLOSE_WAIT
     receiving = asyncio.create_task(linux_digest(theirs))
-    await send(ours, octets)
-    ours.shut()
+    await send_all(ours, octets)
     assert await receiving == sha256(octets)
     await ours._tcp.gate.until(lambda: ours.connection.state is State.CLOSED)
 

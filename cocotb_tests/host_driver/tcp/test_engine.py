@@ -62,16 +62,21 @@ def test_only_fin_wait_2_is_cut_short(monkeypatch, stalls):
     asyncio.run(body())
 
 
+async def listening(device, tcp):
+    """Return a listener that has both connections of the device in LISTEN."""
+    listening = asyncio.create_task(tcp.listen(str(HERE), 7000))
+    await device.given(2)
+    for connection in range(2):
+        device.show(State.LISTEN, connection)
+    return await listening
+
+
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_a_syn_that_takes_a_connection_from_under_a_connect_loses_nothing(cancelled):
     async def body():
         device = Device(connections=2)
         async with EngineTcp(device, HERE) as tcp:
-            listening = asyncio.create_task(tcp.listen(str(HERE), 7000))
-            await device.given(2)
-            device.show(State.LISTEN, 0)
-            device.show(State.LISTEN, 1)
-            listener = await listening
+            listener = await listening(device, tcp)
             opening = asyncio.create_task(tcp.connect(str(THERE), 8000, 1, None))
             assert (await device.given(3))[-1] == (Command.UNLISTEN, 1)
             if cancelled:
@@ -97,11 +102,7 @@ def test_the_oldest_connection_whose_peer_does_not_answer_gives_way(monkeypatch)
     async def body():
         device = Device(connections=2)
         async with EngineTcp(device, HERE) as tcp:
-            listening = asyncio.create_task(tcp.listen(str(HERE), 7000))
-            await device.given(2)
-            device.show(State.LISTEN, 0)
-            device.show(State.LISTEN, 1)
-            await listening
+            await listening(device, tcp)
             for forged in (1, 0):
                 device.show(State.SYN_RECEIVED, forged)
                 await asyncio.sleep(0.001)
