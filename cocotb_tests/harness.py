@@ -236,6 +236,12 @@ class Within:
         return getattr(self, name)
 
 
+def seen(dut: Any) -> Any:
+    """Return the ports that a bench sees: those of its :class:`Part`, or all."""
+    part = _bench()["part"]
+    return Within(dut, part) if part else dut
+
+
 def bench(cycles: int = 100_000, **options: Any) -> Callable[[Callable[..., Awaitable[None]]], Any]:
     """Mark a coroutine function as a cocotb test that starts after reset, and fails if it takes more than ``cycles``.
 
@@ -244,8 +250,7 @@ def bench(cycles: int = 100_000, **options: Any) -> Callable[[Callable[..., Awai
 
     def mark(body: Callable[..., Awaitable[None]]) -> Any:
         async def run(dut: Any, **arguments: Any) -> None:
-            if part := _bench()["part"]:
-                dut = Within(dut, part)
+            dut = seen(dut)
             if hasattr(dut, "clk"):
                 start_clock(dut.clk, PERIOD)
                 dut.rst.value = 1

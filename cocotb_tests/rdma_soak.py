@@ -32,7 +32,7 @@ BATCH = 25  # programs
 
 def run(lanes: int, program: dict[str, Any]) -> None:
     """Run a program on an engine of this width; raises AssertionError if it and its twin differ."""
-    made = engine(lanes, **programs.SIZES)
+    made = engine(lanes)
     simulate(made, programs.program, parameters={"programs": [program]}, seed=program["seed"])
 
 

@@ -1,35 +1,12 @@
 """The harness, tested on a FIFO of packets with optional faults."""
 
-import functools
 import random
 from types import SimpleNamespace
 
 import pytest
-from amaranth.hdl import Module
-from amaranth.lib import fifo, wiring
-from amaranth.lib.wiring import In, Out
 
-from open_rnic.cocotb_tests.harness import Part, Rate, Sink, Source, bench, never, parameter, pauses, simulate, stalls
-from open_rnic.rtl.layouts import packet
-
-
-class PacketFifo(wiring.Component):
-    """``fault`` 1 loses a beat if the reader stalls; 2 never sets ``valid``; 3 sets ``valid`` only after ``ready``."""
-
-    def __init__(self, lanes, fault=0):
-        self.fault = fault
-        super().__init__({"i": In(packet(lanes, note=5)), "o": Out(packet(lanes, note=5))})
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.fifo = inner = fifo.SyncFIFOBuffered(width=len(self.i.payload.as_value()), depth=4)
-        wiring.connect(m, wiring.flipped(self.i), inner.w_stream)
-        m.d.comb += [
-            self.o.payload.eq(inner.r_stream.payload),
-            self.o.valid.eq(inner.r_stream.valid & (self.fault != 2) & (self.o.ready | (self.fault != 3))),
-            inner.r_stream.ready.eq(self.o.ready | (self.fault == 1)),
-        ]
-        return m
+from open_rnic.cocotb_tests.harness import Rate, Sink, Source, bench, never, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.packet_fifo import NOTE, PacketFifo, packet_fifo
 
 
 @bench(cycles=20_000)
@@ -58,31 +35,23 @@ async def rate_is_counted(dut):
     assert rate.used == rate.moved + (3 if parameter("slow") else 0)
 
 
-KINDS = ((1, 0), (4, 0), (1, 1), (1, 2), (1, 3))  # lanes and faults
-
-
-def packet_fifo(lanes, fault=0):
-    return Part(of_kind, (lanes, fault), KINDS)
-
-
-def of_kind(kind):
-    lanes, fault = kind
-    return PacketFifo(lanes, fault=fault)
+def noted(lanes, fault=0):
+    return packet_fifo(lanes, fault, NOTE)
 
 
 @pytest.mark.parametrize(("idle", "busy"), [(0, 0), (0.3, 0), (0, 0.3), (0.5, 0.5)])
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_packets_pass(lanes, idle, busy):
-    simulate(packet_fifo(lanes), packets_pass, parameters={"idle": idle, "busy": busy})
+    simulate(noted(lanes), packets_pass, parameters={"idle": idle, "busy": busy})
 
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_rate_is_counted(slow):
-    simulate(packet_fifo(1), rate_is_counted, parameters={"slow": slow})
+    simulate(noted(1), rate_is_counted, parameters={"slow": slow})
 
 
 def test_a_partial_is_elaborated_only_once(monkeypatch):
-    fifo = functools.partial(PacketFifo, 1)
+    fifo = noted(1)
     simulate(fifo, rate_is_counted, parameters={"slow": False})
     monkeypatch.setattr(PacketFifo, "elaborate", None)
     simulate(fifo, rate_is_counted, parameters={"slow": False})
@@ -90,17 +59,17 @@ def test_a_partial_is_elaborated_only_once(monkeypatch):
 
 def test_a_lost_beat_is_a_failure():
     with pytest.raises(AssertionError, match="changed or withdrawn"):
-        simulate(packet_fifo(1, fault=1), packets_pass, parameters={"idle": 0.5, "busy": 0.5}, seed=1)
+        simulate(noted(1, fault=1), packets_pass, parameters={"idle": 0.5, "busy": 0.5}, seed=1)
 
 
 def test_a_hang_is_a_failure():
     with pytest.raises(AssertionError, match="not finished after 20000 cycles"):
-        simulate(packet_fifo(1, fault=2), packets_pass, parameters={"idle": 0, "busy": 0})
+        simulate(noted(1, fault=2), packets_pass, parameters={"idle": 0, "busy": 0})
 
 
 def test_a_valid_that_waits_for_ready_is_a_failure():
     with pytest.raises(AssertionError, match="not finished after 20000 cycles"):
-        simulate(packet_fifo(1, fault=3), packets_pass, parameters={"idle": 0, "busy": 0.3}, seed=1)
+        simulate(noted(1, fault=3), packets_pass, parameters={"idle": 0, "busy": 0.3}, seed=1)
 
 
 def test_a_bench_that_the_simulation_does_not_find_is_a_failure():
@@ -109,7 +78,7 @@ def test_a_bench_that_the_simulation_does_not_find_is_a_failure():
         """Is no variable of the module."""
 
     with pytest.raises(AssertionError, match=r"\nthe bench .*absent did not run\nseed"):
-        simulate(packet_fifo(1), rate_is_counted, absent, parameters={"slow": False})
+        simulate(noted(1), rate_is_counted, absent, parameters={"slow": False})
 
 
 def test_benches_of_several_modules_are_rejected():

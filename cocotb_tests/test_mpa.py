@@ -4,24 +4,16 @@ import random
 
 import pytest
 
-from open_rnic.cocotb_tests.harness import Monitor, Sink, Source, at_width, bench, never, parameter, pauses, simulate
+from open_rnic.cocotb_tests.harness import Monitor, Sink, Source, bench, never, parameter, pauses, simulate
 from open_rnic.cocotb_tests.lengths import widths
 from open_rnic.cocotb_tests.mpa import Checker, Fault, MpaError, MpaMonitor, MpaSink, MpaSource, layout, spoilt
+from open_rnic.cocotb_tests.packet_fifo import packet_fifo
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
-from open_rnic.rtl.layouts import Packet
 from open_rnic.rtl.lib.lanes import LANES
-from open_rnic.rtl.lib.stream import Buffer
 from open_rnic.rtl.registers import Cause
 
 CAUSES = {Fault.CRC: Cause.CRC, Fault.FPDUPTR: Cause.FPDUPTR, Fault.LENGTH: Cause.RX_LENGTH}
-
-
-class Packets(Buffer):
-    """Passes a stream of packets through."""
-
-    def __init__(self, lanes):
-        super().__init__(Packet(lanes))
 
 
 @pytest.mark.parametrize("vector", FPDUS, ids=str)
@@ -133,11 +125,11 @@ async def a_monitor_ends_a_test_that_does_not_call_it(dut):
 @pytest.mark.parametrize("markers", [False, True])
 @pytest.mark.parametrize("lanes", widths(*LANES))
 def test_a_good_stream(lanes, markers):
-    simulate(at_width(Packets, lanes), good_fpdus_pass_and_are_monitored, parameters={"markers": markers})
+    simulate(packet_fifo(lanes), good_fpdus_pass_and_are_monitored, parameters={"markers": markers})
 
 
 @pytest.mark.parametrize(
     "bench", [a_fault_is_reported_with_its_stream_offset, a_monitor_ends_a_test_that_does_not_call_it]
 )
 def test_a_bad_stream(bench):
-    simulate(at_width(Packets, 4), bench)
+    simulate(packet_fifo(4), bench)

@@ -30,7 +30,7 @@ def add_clocks(m: Module, adapter) -> None:
     """Add the clock domains of which an adapter has the clocks: its outputs ``mac_rx_clk`` and ``mac_tx_clk``."""
     for domain in ("mac_rx", "mac_tx"):
         if f"{domain}_clk" in adapter.signature.members:
-            m.domains += ClockDomain(domain, reset_less=True)
+            m.domains += ClockDomain(domain, reset_less=True, local=True)
             m.d.comb += ClockSignal(domain).eq(getattr(adapter, f"{domain}_clk"))
 
 

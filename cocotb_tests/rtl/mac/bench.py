@@ -16,7 +16,7 @@ from cocotb.triggers import ClockCycles, RisingEdge, SimTimeoutError, Timer, wit
 from cocotb.utils import get_sim_time
 from cocotbext.eth import GmiiFrame, GmiiSink, GmiiSource, RgmiiSink, RgmiiSource
 
-from open_rnic.cocotb_tests.harness import Sink, Source, parameter
+from open_rnic.cocotb_tests.harness import Sink, Source, parameter, seen
 from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.devices.sim.signals import start_clock
 from open_rnic.rtl.mac.mac import MacCounts
@@ -53,6 +53,7 @@ def mac_bench(microseconds=10_000):
 
     def mark(body):
         async def run(dut):
+            dut = seen(dut)
             for name, prefix in (("core", ""), ("rx", "mac_rx_"), ("tx", "mac_tx_")):
                 if hasattr(dut, f"{prefix}clk"):
                     start(getattr(dut, f"{prefix}clk"), _given(name, 8), _given(f"{name}_offset", 0))

@@ -3,7 +3,6 @@
 
 import random
 from collections import Counter
-from functools import partial
 from itertools import chain, repeat
 
 import cocotb
@@ -11,7 +10,7 @@ import pytest
 from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge
 from cocotb.utils import get_sim_time
 
-from open_rnic.cocotb_tests.harness import never, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.harness import Part, never, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.rtl.mac.bench import SCALE, SIZES, Core, Phy, good, mac_bench, random_frames, sent_well
 from open_rnic.rtl.mac.frame_fifo import FrameFifo
@@ -383,6 +382,10 @@ def test_frames_of_all_sizes_pass(early):
     run(all_sizes_pass, "50 MHz", early=early, longest=100)
 
 
+def mac(early):
+    return Mac(early=early)
+
+
 def run(test, clocks, early=None, **parameters):
     simulate_mac(test, *(CLOCKS | FAST_ENOUGH)[clocks], early, parameters)
 
@@ -390,7 +393,7 @@ def run(test, clocks, early=None, **parameters):
 def simulate_mac(test, core, rx_offset, tx_offset, early, parameters, **options):
     """Run a test: ``core`` is the period of its clock in ns, the offsets of the others are in millionths."""
     parameters |= {"core": core, "rx_offset": rx_offset, "tx_offset": tx_offset, "early": early}
-    simulate(partial(Mac, early=early), test, parameters=parameters, **options)
+    simulate(Part(mac, early, (None, EARLY)), test, parameters=parameters, **options)
 
 
 @pytest.mark.parametrize("clocks", shortened("another clock of the core", 1, CLOCKS))

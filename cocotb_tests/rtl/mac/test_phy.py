@@ -2,13 +2,12 @@
 """The set-up of a PHY and the state of its link, against a model of MDIO."""
 
 import random
-from functools import partial
 
 import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from open_rnic.cocotb_tests.harness import PERIOD, bench, simulate
+from open_rnic.cocotb_tests.harness import PERIOD, Part, bench, simulate
 from open_rnic.cocotb_tests.rtl.mac.mdio import MdioPhys, Phy
 from open_rnic.rtl.mac.mdio import Mdio
 from open_rnic.rtl.mac.phy import PhyControl, PhySettings
@@ -19,7 +18,12 @@ POLL = 6 * 65 * 2 * HALF + 100  # cycles, at most
 SETTINGS = PhySettings(address=5, writes=((0x1C, 0x8C00), (9, 0x0200), (31, 0xA5C3)), reset=3, wait=5)
 SEVERAL = PhySettings(address=(0, 1, 4), writes=((0x1C, 0x8C00),), reset=0, wait=0)
 QUIET = PhySettings(address=0, reset=0, wait=0, gigabit=False)
+ALL = (SETTINGS, SEVERAL, QUIET)
 LINK_UP = 0x0024  # and auto-negotiation complete
+
+
+def control(settings):
+    return PhyControl(settings, HALF)
 
 
 def begin(dut, phys):
@@ -222,15 +226,15 @@ async def the_host_reads_and_writes_any_register(dut):
     ],
 )
 def test_phy(test):
-    simulate(partial(PhyControl, SETTINGS, HALF), test)
+    simulate(Part(control, SETTINGS, ALL), test)
 
 
 def test_a_slow_phy_that_must_not_be_reset_is_only_read():
-    simulate(partial(PhyControl, QUIET, HALF), a_slow_phy_that_must_not_be_reset_is_only_read)
+    simulate(Part(control, QUIET, ALL), a_slow_phy_that_must_not_be_reset_is_only_read)
 
 
 def test_of_several_addresses_the_first_with_a_link_is_used():
-    simulate(partial(PhyControl, SEVERAL, HALF), of_several_addresses_the_first_with_a_link_is_used)
+    simulate(Part(control, SEVERAL, ALL), of_several_addresses_the_first_with_a_link_is_used)
 
 
 def test_wrong_settings_are_rejected():

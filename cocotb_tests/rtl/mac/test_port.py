@@ -2,13 +2,12 @@
 """An Ethernet port with RGMII: its registers, and frames while the link comes, goes and changes its speed."""
 
 import random
-from functools import partial
 
 import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from open_rnic.cocotb_tests.harness import simulate
+from open_rnic.cocotb_tests.harness import Part, simulate
 from open_rnic.cocotb_tests.rtl.mac.bench import SCALE, Core, Registers, Rgmii, frames_pass_both_ways, mac_bench
 from open_rnic.cocotb_tests.rtl.mac.mdio import MdioPhys, Phy
 from open_rnic.cocotb_tests.rtl.mac.pinned import pinned_port
@@ -136,9 +135,15 @@ async def the_host_reaches_the_phy(dut):
     assert port.mdio.writes == [(1, 0x1C, 0x8C00)]
 
 
+SOURCES = (LinkSource.MDIO, LinkSource.IN_BAND)
+
+
+def port(source):
+    return pinned_port("rgmii", 62_500_000, SETTINGS, source=source)
+
+
 def run(test, source=LinkSource.MDIO):
-    make = partial(pinned_port, "rgmii", 62_500_000, SETTINGS, source=source)
-    simulate(make, test, parameters={"core": 16})
+    simulate(Part(port, source, SOURCES), test, parameters={"core": 16})
 
 
 @pytest.mark.parametrize("test", [frames_pass_while_the_link_is_up, the_host_reaches_the_phy])

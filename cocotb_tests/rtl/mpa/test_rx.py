@@ -15,9 +15,9 @@ from amaranth.sim import Simulator
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.datapath import cut, filler
-from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, never, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.harness import Part, Sink, Source, bench, never, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.ice40 import Ice40
-from open_rnic.cocotb_tests.lengths import long, widths
+from open_rnic.cocotb_tests.lengths import beside, long, widths
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.layouts import Packet, StreamBeat
@@ -50,7 +50,16 @@ def blocks(lanes, ice40=False):
     # The sink requires that invalid octets of a stalled beat do not change, either, so the chain ends with a buffer.
     checker = FpduChecker(lanes)
     chain = Chain(Counted(lanes), ChunkPacker(lanes), Delineator(lanes), checker, Buffer(checker.o.payload.shape()))
-    return Ice40(Together(rx=chain)) if ice40 else Together(rx=chain)
+    together = Together(rx=chain, packer=ChunkPacker(lanes))
+    return Ice40(together) if ice40 else together
+
+
+def blocks_of_1_lane():
+    return Together(rx=Chain(Counted(1), Lanes(), LaneReceiver()), packer=ChunkPacker(1))
+
+
+def block(key):
+    return blocks_of_1_lane() if key == ONE_LANE else blocks(key)
 
 
 class Lanes(wiring.Component):
@@ -65,10 +74,6 @@ class Lanes(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i), packer.i)
         wiring.connect(m, packer.o, wiring.flipped(self.o))
         return m
-
-
-def one_lane():
-    return Together(rx=Chain(Counted(1), Lanes(), LaneReceiver()))
 
 
 class Receiver:
@@ -186,6 +191,23 @@ async def a_wrong_fpduptr_does_not_affect_other_fpdus(dut):
 
 
 @bench()
+async def each_new_lane_is_sent_once_even_if_empty_chunks_follow(dut):
+    dut.packer__markers.value = dut.packer__start.value = 0
+    dut.packer__o__ready.value = 1
+    source = Source(dut, "packer__i")
+    for _ in range(3 * parameter("lanes")):
+        source.send(bytes(4))
+        for _ in range(30):
+            source.send(b"")
+        beats = 0
+        for _ in range(40):
+            await RisingEdge(dut.clk)
+            beats += int(dut.packer__o__valid.value)
+        assert beats == 1
+        assert int(dut.packer__i__valid.value) == 0
+
+
+@bench()
 async def an_fpdu_is_received_before_the_next_one_arrives(dut):
     receiver = await Receiver.begin(dut, 1)
     for size in (0, 500, 7, 1000, 1, 2, 3):
@@ -209,9 +231,19 @@ async def wrong_crcs_are_detected(dut):
         assert octets == ulpdu or cause is Cause.CRC
 
 
-@pytest.mark.parametrize("lanes", widths(1, 2, 4, 16))
+WIDTHS = (1, 2, 4, 16)
+ONE_LANE = "one lane"
+
+
+def part(key):
+    """The blocks ``key`` beside others of the same run."""
+    short = (*beside(1, WIDTHS), ONE_LANE)
+    return Part(block, key, short if key in short else beside(key, WIDTHS))
+
+
+@pytest.mark.parametrize("lanes", widths(*WIDTHS))
 def test_rx_blocks(lanes):
-    simulate(at_width(blocks, lanes, (1, 2, 4, 16)), __name__, parameters={"lanes": lanes})
+    simulate(part(lanes), __name__, parameters={"lanes": lanes})
 
 
 @long("the whole data path of an iCE40 is in the short run")
@@ -220,7 +252,7 @@ def test_rx_blocks_of_an_ice40():
 
 
 def test_rx_blocks_of_1_lane():
-    simulate(functools.partial(one_lane), __name__, parameters={"lanes": 1})
+    simulate(part(ONE_LANE), __name__, parameters={"lanes": 1})
 
 
 @pytest.mark.parametrize("lanes", widths(*LANES))

@@ -10,7 +10,7 @@ import cocotb
 from cocotb.triggers import ClockCycles, Event, RisingEdge
 
 from open_rnic.cocotb_tests.datapath import taken, word_of
-from open_rnic.cocotb_tests.harness import Beats, Received, Sink, Source, _bench, never
+from open_rnic.cocotb_tests.harness import Beats, Part, Received, Sink, Source, _bench, at_width, never
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged, decode
 from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.devices.sim.signals import drive, rises_with
@@ -27,9 +27,12 @@ ALL_RIGHTS = Right.LOCAL_WRITE | Right.REMOTE_WRITE | Right.REMOTE_READ
 REST = ("ULPDUS", "RX_SEND_MSN", "RX_READ_MSN", "RX_MO")
 
 
-def engine(lanes: int, **options: int) -> functools.partial:
-    """Return what makes an engine, for ``simulate``: few rows and queues, so that tests fill them."""
-    return functools.partial(RdmaEngine, lanes, **({"regions": 16, "buffers": 4, "work": 8, "reads": 4} | options))
+SIZES = {"regions": 16, "buffers": 4, "work": 8, "reads": 4}  # few rows and queues, so that tests fill them
+
+
+def engine(lanes: int) -> Part:
+    """Return an engine for ``simulate``, beside those of the other widths of the run."""
+    return at_width(functools.partial(RdmaEngine, **SIZES), lanes)
 
 
 class Memory:

@@ -16,6 +16,7 @@ from open_rnic.cocotb_tests.rtl.rdma.bench import (
     MAY_INVALIDATE,
     OCTETS,
     REST,
+    SIZES,
     Engine,
     cut_send,
     cut_tagged,
@@ -28,9 +29,8 @@ from open_rnic.rtl.opcodes import INVALIDATES
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Right
 from open_rnic.rtl.registers import Rtr
 
-__all__ = ["CHANCES", "ENDS", "ERRORS", "SIZES", "STEPS", "program", "programs"]
+__all__ = ["CHANCES", "ENDS", "ERRORS", "STEPS", "program", "programs"]
 
-SIZES = {"regions": 16, "buffers": 4, "work": 8, "reads": 4}
 SENDS = (Opcode.SEND, Opcode.SEND_SE, *INVALIDATES)
 TARGETS, SOURCES, SINKS, BUFFERS = 0x0003, 0x4001, 0x8002, 0xA005  # octets that are written, and read, do not overlap
 REGION, SINK, BUFFER = 0x800, 0x200, 0x180  # octets of each of them

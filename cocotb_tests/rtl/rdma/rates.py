@@ -9,17 +9,20 @@ import argparse
 import functools
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cocotb
 from cocotb.triggers import RisingEdge
 
-from open_rnic.cocotb_tests.harness import Probe, bench, parameter, simulate
-from open_rnic.cocotb_tests.rtl.rdma.bench import Engine, OnDatapath, engine, request
+from open_rnic.cocotb_tests.harness import Probe, at_width, bench, parameter, simulate
+from open_rnic.cocotb_tests.rtl.rdma.bench import SIZES, Engine, OnDatapath, request
 from open_rnic.host_driver.ddp import TAGGED_OCTETS, Opcode, ReadRequest, Tagged
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
+from open_rnic.rtl.rdma.engine import RdmaEngine
 
+WIDTHS = (1, 2, 4)
 STAG, AT = 0x1234_5678, 0x4000
 ULPDUS = 24
 WARM = 4  # ULPDUs before cycles are counted
@@ -136,8 +139,8 @@ async def measure(dut):
 @functools.cache
 def rates(name: str, lanes: int) -> Rates:
     """Return the rates of the "engine" alone, or of the "datapath", at this width."""
-    options: dict[str, Any] = {"regions": 16, "buffers": 4, "work": 32, "reads": 4}
-    made = engine(lanes, **options) if name == "engine" else functools.partial(RdmaDatapath, lanes, **options)
+    make = {"engine": RdmaEngine, "datapath": RdmaDatapath}[name]
+    made = at_width(functools.partial(make, **SIZES | {"work": 32}), lanes, WIDTHS)
     with tempfile.TemporaryDirectory() as folder:
         outcome = Path(folder) / "rates.json"
         parameters = {"name": name, "lanes": lanes, "outcome": str(outcome)}
@@ -146,7 +149,7 @@ def rates(name: str, lanes: int) -> Rates:
     return Rates([Rate(*each) for each in writes], Rate(*segments), response)
 
 
-def table(widths: list[int]) -> str:
+def table(widths: Sequence[int]) -> str:
     """Return the tables of docs/rdma-engine.md."""
     lines = ["| lanes | octets | beats of the FPDU | received | sent | received, at octet 3 | sent, from octet 3 |",
              "| --: | --: | --: | --: | --: | --: | --: |"]  # fmt: skip
@@ -163,8 +166,8 @@ def table(widths: list[int]) -> str:
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="rates", description=__doc__.partition("\n")[0])
-    parser.add_argument("lanes", nargs="*", type=int, help="widths (default: 1 2 4)")
-    print(table(parser.parse_args().lanes or [1, 2, 4]))
+    parser.add_argument("lanes", nargs="*", type=int, help=f"widths (default: {' '.join(map(str, WIDTHS))})")
+    print(table(parser.parse_args().lanes or WIDTHS))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import cocotb
 from cocotb.triggers import FallingEdge, Lock, RisingEdge, Timer
 
 from open_rnic.cocotb_tests.harness import Received, Sink, Source
-from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, Memory
-from open_rnic.cocotb_tests.rtl.rdma.programs import SIZES, Both, _Octets
+from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, SIZES, Memory
+from open_rnic.cocotb_tests.rtl.rdma.programs import Both, _Octets
 from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.devices.sim.signals import level
 from open_rnic.host_driver.rdma.engine import Engine as Twin

@@ -35,7 +35,7 @@ def test_a_long_program(lanes):
     rng = random.Random(lanes)
     steps = [(rng.choice(programs.STEPS), rng.getrandbits(256)) for _ in range(800)]
     program = {"setting": rng.getrandbits(64), "steps": steps, "idle": 0.2, "busy": 0.2}
-    simulate(engine(lanes, **programs.SIZES), programs.program, parameters={"programs": [program]}, seed=lanes)
+    simulate(engine(lanes), programs.program, parameters={"programs": [program]}, seed=lanes)
 
 
 @pytest.mark.parametrize("lanes", widths(*LANES))
@@ -55,7 +55,7 @@ def test_every_error(lanes):
         }
         for error in errors
     ]
-    simulate(engine(lanes, **programs.SIZES), programs.program, parameters={"programs": some}, seed=lanes)
+    simulate(engine(lanes), programs.program, parameters={"programs": some}, seed=lanes)
 
 
 def test_the_soak_shrinks_a_program_that_fails(monkeypatch, tmp_path):

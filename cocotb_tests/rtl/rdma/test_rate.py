@@ -4,14 +4,13 @@
 import pytest
 
 from open_rnic.cocotb_tests.lengths import long, widths
-from open_rnic.cocotb_tests.rtl.rdma.rates import rates
+from open_rnic.cocotb_tests.rtl.rdma.rates import WIDTHS, rates
 
-LANES = [1, 2, 4]
 ALONE = "the short run has the engine with MPA"
 LOADING = 3  # cycles to load a message of one piece
 
 
-@pytest.mark.parametrize("lanes", widths(*LANES))
+@pytest.mark.parametrize("lanes", widths(*WIDTHS))
 def test_rdma_writes_take_as_many_cycles_as_their_fpdus_have_beats(lanes):
     """From one word up. One that is sent from another place in its words takes one cycle more: for another word."""
     found = rates("datapath", lanes)
@@ -22,7 +21,7 @@ def test_rdma_writes_take_as_many_cycles_as_their_fpdus_have_beats(lanes):
 
 
 @long(ALONE)
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", WIDTHS)
 def test_the_engine_alone_takes_a_beat_a_cycle(lanes):
     """It sends a ULPDU in a cycle more than it has beats: MPA sends the CRC then."""
     found = rates("engine", lanes)
@@ -34,6 +33,6 @@ def test_the_engine_alone_takes_a_beat_a_cycle(lanes):
 
 
 @pytest.mark.parametrize(("name", "most"), [pytest.param("engine", 26, marks=long(ALONE)), ("datapath", 62)])
-@pytest.mark.parametrize("lanes", widths(*LANES))
+@pytest.mark.parametrize("lanes", widths(*WIDTHS))
 def test_a_read_response_follows_its_request(name, most, lanes):
     assert rates(name, lanes).response <= most

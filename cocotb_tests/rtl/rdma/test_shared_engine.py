@@ -1,6 +1,7 @@
 # amaranth: UnusedElaboratable=no
 """An engine of many connections: each connection does what its own twin does, whatever the others do."""
 
+import functools
 import random
 
 import pytest
@@ -9,7 +10,7 @@ from cocotb.triggers import ClockCycles, gather
 from open_rnic.cocotb_tests.harness import bench, never, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma import programs
-from open_rnic.cocotb_tests.rtl.rdma.bench import engine
+from open_rnic.cocotb_tests.rtl.rdma.bench import SIZES
 from open_rnic.cocotb_tests.rtl.rdma.shared_bench import SharedBench
 from open_rnic.rtl.rdma.engine import RdmaEngine
 
@@ -55,7 +56,8 @@ def test_each_connection_is_its_twin(connections, lanes, seed):
         "lives": [[program(rng, steps) for _ in range(lives)] for _ in range(connections)],
         "idle": programs.CHANCES[seed % 3], "busy": programs.CHANCES[seed % 3], "full": rng.choice((0, 0.2, 0.5)),
     }  # fmt: skip
-    simulate(engine(lanes, **programs.SIZES, connections=connections), __name__, parameters=given, seed=seed)
+    engine = functools.partial(RdmaEngine, lanes, **SIZES, connections=connections)
+    simulate(engine, __name__, parameters=given, seed=seed)
 
 
 def test_parameters_are_checked():

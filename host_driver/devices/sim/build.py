@@ -271,7 +271,7 @@ def _fill(name: str, source: str, waves: bool, optimize: str, folder: Path) -> N
     once = next((place for place, name in enumerate(names) if "__Slow" in name), len(names))
     lines = [f'#include "{name}"\n' for name in names]
     lines.insert(once, '#pragma GCC optimize("O0")\n')
-    clocks = " ".join(f"X({port})" for port in re.findall(r"^  input (\w*clk);", top, re.MULTILINE))
+    clocks = " ".join(f"X({port})" for port in re.findall(r"VL_IN8\(&(\w*clk),0,0\);", (made / "Vtop.h").read_text()))
     lines.insert(0, f'#define CLOCKS {clocks}\n#include "{_MAIN.name}"\n')
     (made / "all.cc").write_text("".join(lines))
     runtime = _runtime(waves, optimize)

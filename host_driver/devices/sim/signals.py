@@ -22,7 +22,8 @@ def start_clock(signal: Any, period: int) -> None:
 
     A clock that runs already goes on with the new period. Raises ValueError if the top has no such input.
     """
-    if not ctypes.CDLL(None).start_clock(signal._name.encode(), ctypes.c_uint64(period // 2)):
+    name = signal._name.replace("__", "___05F")  # as Verilator writes it in C++
+    if not ctypes.CDLL(None).start_clock(name.encode(), ctypes.c_uint64(period // 2)):
         raise ValueError(f"{signal._name} is not a clock of the top")
 
 
