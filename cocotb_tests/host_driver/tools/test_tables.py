@@ -45,7 +45,8 @@ def rtl():
     failed = Row(Placed("TX+RX", 16, "hx8k", 5), (), failure="no room: 12,345 cells of 7,680")
     flow = [Flow(16, direction, together, load, True, True, 1000, 1234)
             for direction in ("TX", "RX") for together in (True, False) for load in ("0", "64", "1442", "mixed")]
-    latency = [Latency(16, "TX", octets, True, 123) for octets in (1, 64, 1280)]
+    latency = [Latency(16, "TX", octets, behind, False, True, 12, 34)
+               for octets in (1, 1442) for behind in (None, 1, 1442)]
     return Report([*rows, failed], [Cycles("TX", 16, tuple(flow), tuple(latency))]).tables()
 
 

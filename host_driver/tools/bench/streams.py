@@ -44,10 +44,11 @@ class Stream:
 
 
 class Moved(NamedTuple):
-    """The output of a stream: packets, the set of their verdicts, and the cycle in which each packet ended."""
+    """The packets of a stream, the set of their verdicts, and the cycles in which each packet began and ended."""
 
     packets: list[bytes]
     verdicts: set[int]
+    begins: list[int]
     ends: list[int]
 
 
@@ -84,43 +85,45 @@ class Bench:
     async def move(self, given: dict[str, list[int]], wanted: dict[str, int]) -> dict[str, list[tuple[int, int]]]:
         """Offer these payloads to streams without gaps, until each stream in ``wanted`` has output that many packets.
 
-        Returns the cycle and the payload of each output beat; the first beats are offered in cycle 0. Raises
+        Returns the cycle and the payload of each transferred beat; the first beats are offered in cycle 0. Raises
         TimeoutError after four times the expected number of cycles.
         """
-        sources = [(self.streams[name], iter(words)) for name, words in given.items()]
-        for stream, words in sources:
-            stream.payload.value = next(words)
+        moved: dict[str, list[tuple[int, int]]] = {name: [] for name in (*given, *wanted)}
+        sources = [(self.streams[name], words, moved[name]) for name, words in given.items()]
+        for stream, words, _ in sources:
+            stream.payload.value = words[0]
             stream.valid.value = 1
-        came: dict[str, list[tuple[int, int]]] = {name: [] for name in wanted}
-        sinks = [(self.streams[name], came[name], 1 << self.streams[name].fields["last"][0]) for name in wanted]
+        sinks = [(self.streams[name], moved[name], 1 << self.streams[name].fields["last"][0]) for name in wanted]
         left = sum(wanted.values())
         limit = 4 * max(len(words) for words in given.values()) + 4 * left + 1000
         for cycle in range(limit):
             await self._edge
             for source in tuple(sources):
-                stream, words = source
+                stream, words, beats = source
                 if stream.ready.value:
-                    word = next(words, None)
-                    if word is None:
+                    beats.append((cycle, words[len(beats)]))
+                    if len(beats) == len(words):
                         stream.valid.value = 0
                         sources.remove(source)
                     else:
-                        stream.payload.value = word
+                        stream.payload.value = words[len(beats)]
             for stream, beats, last in sinks:
                 if stream.valid.value:
                     word = stream.payload.value.to_unsigned()
                     beats.append((cycle, word))
                     left -= bool(word & last)
             if not left:
-                return came
+                return moved
         raise TimeoutError(f"{left} packets are missing after {limit} cycles")
 
     def read(self, name: str, beats: Sequence[tuple[int, int]]) -> Moved:
         """Assemble packets from beats."""
         stream = self.streams[name]
-        packets, verdicts, ends = [], set(), []
+        packets, verdicts, begins, ends = [], set(), [], []
         packet = b""
         for cycle, word in beats:
+            if not packet:
+                begins.append(cycle)
             octets = stream.get(word, "data").to_bytes(stream.width, "little")
             if not stream.get(word, "last"):
                 packet += octets
@@ -130,4 +133,4 @@ class Bench:
             packet = b""
             if "verdict" in stream.fields:
                 verdicts.add(stream.get(word, "verdict"))
-        return Moved(packets, verdicts, ends)
+        return Moved(packets, verdicts, begins, ends)

@@ -338,7 +338,9 @@ def rtl(
     except ValueError as error:
         raise CommandError(str(error)) from None
     check_folder(plots)
-    check_page(markdown, "rnic bench rtl")
+    for option, measured in (("--no-synthesis", cycles), ("--no-cycles", synthesis)):
+        if measured:
+            check_page(markdown, f"rnic bench rtl {option}")
     try:
         report = interruptible(
             _measure_rtl(
@@ -347,7 +349,9 @@ def rtl(
             kept=True,
         )
         if markdown is not None:
-            keep_tables(markdown, "rnic bench rtl", report.tables())
+            for option, tables in report.by_option().items():
+                if tables:
+                    keep_tables(markdown, f"rnic bench rtl {option}", tables)
         if not kept:
             write_to(figures, known.write)
         write_to(as_json, report.write_json)

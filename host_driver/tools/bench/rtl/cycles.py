@@ -18,13 +18,15 @@ from open_rnic.host_driver.devices.sim.look import look
 from open_rnic.host_driver.tools.bench.rtl.jobs import ToolError, expect, hash_of
 from open_rnic.host_driver.tools.bench.simulation import MeasurementError, run, stream_fields
 
-__all__ = ["DIRECTIONS", "Cycles", "Flow", "Latency", "Load", "count", "loads", "sources"]
+__all__ = ["DIRECTIONS", "FULL", "SHORT", "Cycles", "Flow", "Latency", "Load", "count", "loads", "sources"]
 
 DIRECTIONS = {"TX": ("TX",), "RX": ("RX", "RX aligned"), "TX+RX": ("TX+RX",)}  # aligned: a chunk for each FPDU
 WARM = 60  # beats before counting begins: all queues have reached their steady level by then
 COUNTED = 1000  # smallest number of beats that are counted
 SECONDS = 3600.0  # time limit for a simulation
-_LONG = (64, 1430, 1442, 8882, 64768)  # octets; the last is the largest possible ULPDU (RFC 5044 §3)
+SHORT = 1  # octets of a ULPDU in the shortest FPDU, of 8 octets: a beat from 2 lanes up
+FULL = 1442  # octets: the MULPDU for an EMSS of 1460 with markers (RFC 5044 §4.5)
+_LONG = (64, 1430, FULL, 8882, 64768)  # octets; the last is the largest possible ULPDU (RFC 5044 §3)
 _SOURCES = (
     "rtl", "host_driver.tools.bench.rtl.cycles", "host_driver.tools.bench.rtl.testbench",
     "host_driver.tools.bench.simulation", "host_driver.tools.bench.streams", "host_driver.mpa.fpdu",
@@ -67,13 +69,19 @@ class Flow:
 
 @dataclass(frozen=True)
 class Latency:
-    """Cycles from the first beat offered at the input until the first output beat, for a ULPDU of ``octets`` octets."""
+    """Cycles of a ULPDU of ``octets`` octets, from its first beat in to its first beat out, and from last to last.
+
+    Right before it, the idle data path was given a ULPDU of ``behind`` octets, or none.
+    """
 
     lanes: int
     direction: str
     octets: int
+    behind: int | None
     markers: bool
-    cycles: int
+    crc: bool
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -121,7 +129,7 @@ def count(block: str, lanes: int, chosen: Sequence[Load], read: str | None = Non
             for load, direction in itertools.product(chosen, DIRECTIONS[block])
             for markers, crc in itertools.product((False, True), repeat=2)
         ],
-        "latencies": [block] if block != "TX+RX" else [],
+        "latencies": block.split("+"),
     }
     try:
         testbench = f"{__package__}.testbench"

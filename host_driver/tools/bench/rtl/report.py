@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS, DATA_PATH, REFERENCE
-from open_rnic.host_driver.tools.bench.rtl.cycles import Cycles, Flow
+from open_rnic.host_driver.tools.bench.rtl.cycles import Cycles, Flow, Latency
 from open_rnic.host_driver.tools.bench.rtl.jobs import tool_version
 from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
 from open_rnic.host_driver.tools.bench.rtl.sweep import Row
@@ -32,9 +32,16 @@ class Report:
     # --- for people
 
     def tables(self) -> list[Table]:
-        """Return a table for each part, and two for cycles."""
-        made = [self._beats(), self._latency()] if self.cycles else []
-        return made + [self._part(name) for name in dict.fromkeys(row.case.part for row in self.rows)]
+        """Return two tables for cycles, and one for each part."""
+        return [table for tables in self.by_option().values() for table in tables]
+
+    def by_option(self) -> dict[str, list[Table]]:
+        """Return the same tables, each under the option of ``rnic bench rtl`` that leaves out the others."""
+        parts = dict.fromkeys(row.case.part for row in self.rows)
+        return {
+            "--no-synthesis": [self._beats(), self._latency()] if self.cycles else [],
+            "--no-cycles": [self._part(name) for name in parts],
+        }
 
     def _part(self, name: str) -> Table:
         counts = "COMB", "FF", "memory"
@@ -70,17 +77,19 @@ class Report:
         return Table(title, ("direction", "lanes", *_LOADS, ""), rows, left=(0, 5))
 
     def _latency(self) -> Table:
-        rows = []
-        for each in self.cycles:
-            for direction in dict.fromkeys(latency.direction for latency in each.latencies):
-                found: dict[int, list[int]] = {}
-                for latency in each.latencies:
-                    if latency.direction == direction:
-                        found.setdefault(latency.octets, []).append(latency.cycles)
-                # One octet, one beat, twenty beats; markers off and on.
-                rows.append((direction, str(each.lanes), *(_span(found[octets]) for octets in sorted(found))))
-        headings = ("direction", "lanes", "ULPDU of one octet", "of one beat", "of 20 beats")
-        return Table("Latency in cycles, from the first beat in to the first beat out", headings, rows, left=(0,))
+        rows: dict[tuple[str, str], list[str]] = {}
+        headings = {"direction": None, "lanes": None}
+        for each in self._latencies():
+            if not each.markers:
+                cell = ", ".join(str(cycles) for cycles in dict.fromkeys((each.first, each.last)))
+                rows.setdefault((each.direction, str(each.lanes)), []).append(cell)
+                headings[f"{each.octets:,}" + ("" if each.behind is None else f" behind {each.behind:,}")] = None
+        title = "Latency in cycles by octets of ULPDUs: first beat in to first beat out, and last to last if it differs"
+        return Table(title, [*headings], [(*names, *cells) for names, cells in rows.items()], left=(0,))
+
+    def _latencies(self) -> list[Latency]:
+        """Return the latencies of TX, of RX and of TX+RX: if these were all measured, each is there twice."""
+        return list(dict.fromkeys(latency for each in self.cycles for latency in each.latencies))
 
     # --- for programs
 
@@ -91,7 +100,7 @@ class Report:
             "tools": [tool_version(each) for each in packages],
             "synthesis": [row.plain() for row in self.rows],
             "cycles": [asdict(flow) | {"ratio": flow.ratio} for each in self.cycles for flow in each.flows],
-            "latency": [asdict(latency) for each in self.cycles for latency in each.latencies],
+            "latency": [asdict(latency) for latency in self._latencies()],
             "failures": [
                 {"block": each.block, "lanes": each.lanes, "failure": each.failure}
                 for each in self.cycles
@@ -224,7 +233,3 @@ def _mega(value: float | None) -> str:
 
 def _whole(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
-
-
-def _span(values: Sequence[int]) -> str:
-    return " to ".join(str(each) for each in dict.fromkeys((min(values), max(values))))

@@ -10,7 +10,7 @@ from cocotb.triggers import ClockCycles
 
 from open_rnic.host_driver.devices.sim.signals import start_clock
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
-from open_rnic.host_driver.tools.bench.rtl.cycles import Load
+from open_rnic.host_driver.tools.bench.rtl.cycles import FULL, SHORT, Load
 from open_rnic.host_driver.tools.bench.simulation import task, tell
 from open_rnic.host_driver.tools.bench.streams import OFFSET, Bench
 from open_rnic.rtl.registers import Verdict
@@ -34,17 +34,17 @@ async def flow(bench: Bench, load: Load, direction: str, markers: bool, crc: boo
         chunks = fpdus if "aligned" in direction else [b"".join(fpdus)]
         given["rx_mpa"] = bench.streams["rx_mpa"].words(chunks)
         wanted["rx_ulpdu"] = len(ulpdus)
-    came = await bench.move(given, wanted)
+    beats = await bench.move(given, wanted)
     first, end = len(load.lengths) * warm, len(load.lengths) * (warm + counted)
     needed = sum(-(-len(each) // width) for each in fpdus[first:end])
     rows = []
-    for name, beats in came.items():
-        moved = bench.read(name, beats)
+    for name in wanted:
+        moved = bench.read(name, beats[name])
         if moved.packets != (fpdus if name == "tx_mpa" else ulpdus) or moved.verdicts - {Verdict.GOOD}:
             raise ValueError(f"{direction}, {load.name} octets: the output of {name} is wrong")
         rows.append({
             "direction": ("TX" if name == "tx_mpa" else "RX") + " aligned" * direction.endswith("aligned"),
-            "together": len(came) > 1,
+            "together": len(wanted) > 1,
             "load": load.name,
             "markers": markers,
             "crc": crc,
@@ -54,16 +54,26 @@ async def flow(bench: Bench, load: Load, direction: str, markers: bool, crc: boo
     return rows
 
 
-async def latency(bench: Bench, direction: str, octets: int, markers: bool) -> dict[str, Any]:
-    """Count the cycles of one ULPDU through an idle data path."""
-    await bench.connect(markers=markers, crc=True)
-    packet = random.randbytes(octets)
-    source, sink = "tx_ulpdu", "tx_mpa"
+async def latency(
+    bench: Bench, direction: str, octets: int, behind: int | None, markers: bool, crc: bool
+) -> dict[str, Any]:
+    """Count the cycles of one ULPDU through an idle data path, or right behind another one; compare the output."""
+    await bench.connect(markers=markers, crc=crc)
+    framer = FpduFramer(markers=markers, crc=crc, offset=OFFSET)
+    ulpdus = [random.randbytes(each) for each in (behind, octets) if each is not None]
+    fpdus = [framer.frame(each) for each in ulpdus]
+    source, given, sink, wanted = "tx_ulpdu", ulpdus, "tx_mpa", fpdus
     if direction == "RX":
-        packet = FpduFramer(markers=markers, crc=True, offset=OFFSET).frame(packet)
-        source, sink = "rx_mpa", "rx_ulpdu"
-    came = await bench.move({source: bench.streams[source].words([packet])}, {sink: 1})
-    return {"direction": direction, "octets": octets, "markers": markers, "cycles": came[sink][0][0]}
+        source, given, sink, wanted = "rx_mpa", fpdus, "rx_ulpdu", ulpdus
+    moved = await bench.move({source: bench.streams[source].words(given)}, {sink: len(wanted)})
+    into, out = (bench.read(name, moved[name]) for name in (source, sink))
+    if out.packets != wanted or out.verdicts - {Verdict.GOOD}:
+        raise ValueError(f"{direction}, {octets} octets: the output of {sink} is wrong")
+    first, last = out.begins[-1] - into.begins[-1], out.ends[-1] - into.ends[-1]
+    return {
+        "direction": direction, "octets": octets, "behind": behind, "markers": markers, "crc": crc,
+        "first": first, "last": last,
+    }  # fmt: skip
 
 
 @cocotb.test()  # type: ignore[untyped-decorator]
@@ -81,9 +91,9 @@ async def measure(dut: Any) -> None:
         load = case["load"]
         case["load"] = Load(load["name"], tuple(load["lengths"]), load["beats"])
         flows += await flow(bench, **case)
-    beat = 4 * asked["lanes"]
     latencies = [
-        await latency(bench, direction, octets, markers)
-        for direction in asked["latencies"] for octets in (1, beat, 20 * beat) for markers in (False, True)
+        await latency(bench, direction, octets, behind, markers, crc=not markers)
+        for direction in asked["latencies"] for octets in (SHORT, FULL) for behind in (None, SHORT, FULL)
+        for markers in (False, True)
     ]  # fmt: skip
     tell({"flows": flows, "latencies": latencies})
