@@ -19,6 +19,7 @@ from open_rnic.host_driver.ddp.headers import (
     Untagged,
     decode,
 )
+from open_rnic.host_driver.ddp.refusal import TO_END, Due, NoBufferError, Place, refusal, source_refusal
 from open_rnic.host_driver.ddp.segments import (
     MAX_MESSAGE,
     Message,
@@ -36,18 +37,24 @@ __all__ = [
     "SEND_QN",
     "TAGGED_OCTETS",
     "TERMINATE_QN",
+    "TO_END",
     "UNTAGGED_OCTETS",
     "DdpError",
+    "Due",
     "Fault",
     "Message",
+    "NoBufferError",
     "Octets",
     "Opcode",
+    "Place",
     "ReadRequest",
     "Tagged",
     "Terminate",
     "Untagged",
     "decode",
     "next_msn",
+    "refusal",
+    "source_refusal",
     "tagged_segments",
     "untagged_segments",
 ]

@@ -16,6 +16,7 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
+from open_rnic.host_driver.ddp import TO_END
 from open_rnic.host_driver.rdma.engine import CopiedMemory, Placed
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 MAX_STAG = 2**32 - 1
 _ROWS = tuple(1 << n for n in range(4, 11))  # rows of devices' tables of regions; an STag's row is its remainder
-TO_END = 2**64  # a TO and a length together stay below it (RFC 5041 §7.1)
 
 
 class Access(IntFlag):

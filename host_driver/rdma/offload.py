@@ -2,8 +2,8 @@
 
 The engine places, sends and answers. What is done once for each request or connection stays here: work that exceeds the
 engine's queues waits, completions are put into the order of posting (RFC 5040 §5.5 rule 15), STags are made, and when
-the engine refuses a ULPDU, ``Stream`` checks its header again to find out why and to make the Terminate. Both data
-paths therefore report the same errors.
+the engine refuses a ULPDU, :func:`.refusal` finds out why from its header. All data paths therefore report the same
+errors.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from open_rnic.host_driver.ddp import (
     UNTAGGED_OCTETS,
     DdpError,
     Fault,
-    Octets,
     Opcode,
+    Place,
     ReadRequest,
+    Tagged,
     Terminate,
     Untagged,
+    decode,
+    refusal,
+    source_refusal,
 )
 from open_rnic.host_driver.device import Device, DeviceError
 from open_rnic.host_driver.rdma.engine import EngineMemory, commands
@@ -43,10 +47,6 @@ PLACED = 10.0  # seconds, for a memory that takes a word in some cycles
 _BEHIND = 4  # ULPDUs behind which no octet of an earlier one waits: each moves the engine's words, of which two wait
 _COUNT = 1 << 16  # the counters in DONE are modulo this
 _MSNS = 1 << 32
-
-
-class _SoundError(Exception):
-    """The software finds nothing wrong with a ULPDU that the engine has refused."""
 
 
 class OffloadStream(Stream):
@@ -538,20 +538,19 @@ class OffloadStream(Stream):
         header = b"".join(word.to_bytes(4, "big") for word in words)
         length = await self._device.get("RDMA_REFUSED_LENGTH")
         octets = TAGGED_OCTETS if header[0] & 0x80 else UNTAGGED_OCTETS
-        ulpdu = header[:octets] + bytes(length - octets)
-        self._requests = deque([(_NO_REQUEST, b"")] * self._status["requests"])
-        try:
-            self.receive(ulpdu)
-        except _SoundError:
+        segment = decode(header[:octets])
+        error = refusal(segment, length - octets, self.place, self)
+        if error is None:
             # What was missing is there by now: buffers and regions are given to the engine while octets arrive
-            tagged = bool(header[0] & 0x80)
-            fault = Fault.STAG if tagged else Fault.NO_BUFFER
-            what = "the STag was not valid when the octets arrived" if tagged else "no buffer was posted in time"
-            self._refuse(Terminate.of(fault, ulpdu), what)
+            if isinstance(segment, Tagged):
+                error = DdpError("the STag was not valid when the octets arrived", Fault.STAG)
+            else:
+                error = DdpError("no buffer was posted in time", Fault.NO_BUFFER)
+        self._refuse(Terminate.of(error.fault, header[:octets] + bytes(length - octets)), str(error))
 
-    def _place(self, view: View, at: int, payload: Octets) -> None:
-        """Place nothing: the engine has refused these octets."""
-        raise _SoundError
+    def place(self) -> Place:
+        """See Stream; as of the last ``sync``."""
+        return super().place()._replace(requests=self._status["requests"])
 
     async def _classify_source(self) -> None:
         """Find out why the source of an RDMA Read must not be read."""
@@ -562,12 +561,11 @@ class OffloadStream(Stream):
         msn = (self._rx_msn[READ_QN] - self._status["requests"]) % _MSNS
         header = request.encode()
         ulpdu = Untagged(Opcode.RDMA_READ_REQUEST, READ_QN, msn, 0, True, header).encode()
-        fault, what = Fault.SOURCE_STAG, f"STag {request.source_stag:#x} was not valid when the request was answered"
-        try:
-            self._source(request)
-        except DdpError as error:
-            fault, what = error.fault, str(error)
-        self._refuse(Terminate.of(fault, ulpdu, header), what)
+        error = source_refusal(request, self)
+        if error is None:
+            what = f"STag {request.source_stag:#x} was not valid when the request was answered"
+            error = DdpError(what, Fault.SOURCE_STAG)
+        self._refuse(Terminate.of(error.fault, ulpdu, header), str(error))
 
     # The end
 
@@ -602,4 +600,3 @@ class OffloadStream(Stream):
 
 _REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ
 _REST_OF_WRITE = "the rest of an RDMA Write"
-_NO_REQUEST = ReadRequest(0, 0, 0, 0, 0)

@@ -27,23 +27,28 @@ from open_rnic.host_driver.ddp import (
     SEND_QN,
     TAGGED_OCTETS,
     TERMINATE_QN,
+    TO_END,
     UNTAGGED_OCTETS,
     DdpError,
+    Due,
     Fault,
+    NoBufferError,
     Octets,
     Opcode,
+    Place,
     ReadRequest,
     Tagged,
     Terminate,
     Untagged,
     decode,
     next_msn,
+    refusal,
+    source_refusal,
     tagged_segments,
     untagged_segments,
 )
 from open_rnic.host_driver.rdma.memory import (
     MAX_STAG,
-    TO_END,
     Access,
     DeviceBuffer,
     Piece,
@@ -53,6 +58,7 @@ from open_rnic.host_driver.rdma.memory import (
     View,
 )
 from open_rnic.host_driver.rdma.work import ReceiveRequest, WorkRequest
+from open_rnic.rtl.opcodes import SENDS
 from open_rnic.rtl.registers import Rtr
 
 
@@ -431,11 +437,17 @@ class Stream:
             yield segment
             request = request.after(octets)
 
-    def _source(self, request: ReadRequest, octets: int = 0) -> memoryview:
-        """Return the first ``octets`` of the source; raises DdpError if the peer may not read them (RFC 5040 §7.2)."""
-        if not request.size:  # RFC 5040 §5.2.1: STag and TO are ignored
-            return _NOTHING
-        region, at = self._reach(request.source_stag, request.source_to, request.size, Access.REMOTE_READ, _SOURCE)
+    def _check_source(self, request: ReadRequest) -> None:
+        if error := source_refusal(request, self):
+            raise error
+
+    def _source(self, request: ReadRequest, octets: int) -> Octets:
+        """Return the first ``octets`` of the source; raises DdpError if the peer may not read them."""
+        self._check_source(request)
+        if not octets:
+            return b""
+        region = self._region(request.source_stag)
+        at = request.source_to - region.to
         return region.view[at : at + octets]
 
     def _refuse(self, terminate: Terminate, what: str) -> None:
@@ -444,6 +456,28 @@ class Stream:
             self._message = None
 
     # Receive
+
+    def place(self) -> Place:
+        """Return the place up to which the stream has received."""
+        buffer = len(self._receives[0].buffer) if self._receives else None
+        due = None
+        if self._reads:
+            work = self._reads[0]
+            assert work.sink
+            due = Due(work.sink.stag, work.sink.to, work.octets, work.arrived)
+        return Place(self._rx_msn, self._rx_mo, buffer, len(self._requests), self.ird, due)
+
+    def find(self, stag: int) -> Region | None:
+        """See :class:`.Regions`."""
+        return self.domain.stags.find(stag)
+
+    def allows(self, region: Region) -> bool:
+        """See :class:`.Regions`."""
+        return self.domain.allows(region, self)
+
+    def invalidates(self, region: Region) -> bool:
+        """See :class:`.Regions`."""
+        return region.stream is self
 
     def receive(self, ulpdu: bytes) -> bool:
         """Take a ULPDU from the peer; False refuses a Send without a buffer, to be offered again once one is posted.
@@ -455,177 +489,89 @@ class Stream:
         rdma_header = b""
         try:
             segment = decode(ulpdu)
-            if isinstance(segment, Tagged):
-                self._tagged(segment)
-                return True
             if segment.opcode is Opcode.RDMA_READ_REQUEST:
                 rdma_header = bytes(segment.payload[:READ_REQUEST_OCTETS])
-            return self._untagged(segment, ulpdu)
+            error = refusal(segment, len(segment.payload), self.place, self)
+            if error is None:
+                self._process(segment, ulpdu)
+            elif not isinstance(error, NoBufferError) or not (self.waits or self.drops):
+                raise error
+            elif not self.drops:
+                return False
+            else:
+                self._pass(error.segment)
         except DdpError as error:
             self._refuse(Terminate.of(error.fault, ulpdu, rdma_header), str(error))
         return True
 
-    def _place(self, view: View, at: int, payload: Octets) -> None:
-        if payload:
-            view[at : at + len(payload)] = payload
-
-    def _tagged(self, segment: Tagged) -> None:
-        match segment.opcode:
-            case Opcode.RDMA_WRITE:
-                if segment.payload:  # RFC 5041 §5.2: STag and TO of a message of no octets are ignored
-                    octets = len(segment.payload)
-                    region, at = self._reach(segment.stag, segment.to, octets, Access.REMOTE_WRITE, _SINK)
-                    self._place(region.view, at, segment.payload)
+    def _process(self, segment: Tagged | Untagged, ulpdu: bytes) -> None:
+        """Process a segment that is good; raises DdpError for a Terminate or a source that is not."""
+        if isinstance(segment, Tagged):
+            self._place(segment)
+            if segment.opcode is Opcode.RDMA_WRITE:
                 self._write_begun = None if segment.last else segment
-            case Opcode.RDMA_READ_RESPONSE:
-                self._read_response(segment)
+            else:
+                self._take_response(segment)
+            return
+        match segment.qn:
+            case 0:
+                self._take_send(segment)
+            case 1:
+                self._take_request(ReadRequest.decode(segment.payload), ulpdu)
             case _:
-                raise DdpError(f"{segment.opcode} in a tagged segment", Fault.OPCODE)
+                self.terminated = Terminate.decode(segment.payload)
+                self._message = None
+        self._pass(segment)
 
-    def _read_response(self, segment: Tagged) -> None:
-        """Check the response against the request, as RFC 5040 §5.2.2 allows, and place it."""
-        if not self._reads:
-            raise DdpError("RDMA Read Response where none is due", Fault.OPCODE)
-        work, octets = self._reads[0], len(segment.payload)
-        assert work.sink
-        if octets:
-            if segment.stag != work.sink.stag:
-                what = f"RDMA Read Response to STag {segment.stag:#x} where {work.sink.stag:#x} is due"
-                raise DdpError(what, Fault.STAG)
-            if segment.to != work.sink.to + work.arrived:
-                due = work.sink.to + work.arrived
-                raise DdpError(f"RDMA Read Response at TO {segment.to:#x} where {due:#x} is due", Fault.BOUNDS)
-        arrived = work.arrived + octets
-        if arrived > work.octets or (segment.last and arrived < work.octets):
-            raise DdpError(f"RDMA Read Response of {arrived} octets where {work.octets} are due", Fault.BOUNDS)
-        if octets:
-            region, at = self._reach(segment.stag, segment.to, octets, Access.LOCAL_WRITE, _SINK)
-            self._place(region.view, at, segment.payload)
-        work.arrived = arrived
+    def _pass(self, segment: Untagged) -> None:
+        """Expect the segment behind this one."""
+        if segment.qn == SEND_QN:
+            self._rx_mo, self._send_begun = 0 if segment.last else segment.mo + len(segment.payload), not segment.last
+        if segment.last:
+            self._rx_msn[segment.qn] = next_msn(segment.msn)
+
+    def _region(self, stag: int) -> Region:
+        region = self.find(stag)
+        assert region is not None
+        return region
+
+    def _place(self, segment: Tagged) -> None:
+        if segment.payload:
+            region = self._region(segment.stag)
+            at = segment.to - region.to
+            region.view[at : at + len(segment.payload)] = segment.payload
+
+    def _take_response(self, segment: Tagged) -> None:
+        work = self._reads[0]
+        work.arrived += len(segment.payload)
         if segment.last:
             self._reads.popleft()
             work.done = True
             self._complete()
 
-    def _untagged(self, segment: Untagged, ulpdu: bytes) -> bool:
-        """Check QN, MSN and MO (RFC 5041 §7.1), then process the message."""
-        opcode, qn, msn = segment.opcode, segment.qn, segment.msn
-        if opcode not in _QUEUES:
-            raise DdpError(f"{opcode} in an untagged segment", Fault.OPCODE)
-        if qn != _QUEUES[opcode]:  # RFC 5040 §4.1 gives each message its queue
-            raise DdpError(f"{opcode} on QN {qn} where {_QUEUES[opcode]} is due", Fault.QN)
-        if msn != self._rx_msn[qn]:
-            raise DdpError(f"{opcode} with MSN {msn} where {self._rx_msn[qn]} is due", Fault.MSN)
-        mo = self._rx_mo if qn == SEND_QN else 0
-        if segment.mo != mo:
-            raise DdpError(f"{opcode} with MO {segment.mo} where {mo} is due", Fault.MO)
-        if qn == SEND_QN and not self._send(segment):
-            return False
-        if qn == READ_QN:
-            self._read_request(segment, ulpdu)
-        elif qn == TERMINATE_QN:
-            self.terminated = Terminate.decode(segment.payload)
-            self._message = None
-        if segment.last:
-            self._rx_msn[qn] = next_msn(msn)
-        return True
-
-    def _send(self, segment: Untagged) -> bool:
-        opcode, payload, end = segment.opcode, segment.payload, segment.mo + len(segment.payload)
-        if not self._receives:
-            if self.waits and not self.drops:
-                return False
-            if not self.drops:
-                raise DdpError(f"{opcode} with MSN {segment.msn} where no buffer is posted", Fault.NO_BUFFER)
-            self._rx_mo, self._send_begun = 0 if segment.last else end, not segment.last
-            return True
+    def _take_send(self, segment: Untagged) -> None:
+        opcode, end = segment.opcode, segment.mo + len(segment.payload)
         receive = self._receives[0]
-        if end > len(receive.buffer):
-            raise DdpError(f"{opcode} of at least {end} octets for a buffer of {len(receive.buffer)}", Fault.TOO_LONG)
-        revoked = self._revocable(segment.stag) if opcode.invalidates else None
-        self._place(receive.buffer, segment.mo, payload)
-        self._rx_mo, self._send_begun = 0 if segment.last else end, not segment.last
+        if segment.payload:
+            receive.buffer[segment.mo : end] = segment.payload
         if segment.last:
             self._receives.popleft()
-            receive.octets = end
-            receive.opcode = opcode
-            if revoked is not None:
-                receive.invalidated = revoked.stag
-                revoked.deregister()
+            receive.octets, receive.opcode = end, opcode
+            if opcode.invalidates:
+                receive.invalidated = segment.stag
+                self._region(segment.stag).deregister()
             self.completed.append(receive)
-        return True
 
-    def _read_request(self, segment: Untagged, ulpdu: bytes) -> None:
-        octets = len(segment.payload)
-        if octets > READ_REQUEST_OCTETS:
-            raise DdpError(f"RDMA Read Request of {octets} octets where {READ_REQUEST_OCTETS} are due", Fault.TOO_LONG)
-        if len(self._requests) >= self.ird:
-            # RFC 5040 §5.2.2: the queue has IRD buffers, each request uses one, so this is RFC 5041 §7.1's check 2
-            what = f"RDMA Read Request with MSN {segment.msn} where {self.ird} (the IRD) are outstanding"
-            raise DdpError(what, Fault.NO_BUFFER)
-        request = ReadRequest.decode(segment.payload)
-        if not segment.last:
-            raise DdpError("RDMA Read Request that goes on in another segment")
+    def _take_request(self, request: ReadRequest, ulpdu: bytes) -> None:
         if self.shut or not self._requests:  # those in front of it are answered before it is refused
-            self._source(request)
+            self._check_source(request)
         if not self.shut:
             self._requests.append((request, ulpdu))
-
-    def _reach(self, stag: int, to: int, octets: int, right: Access, faults: _Faults) -> tuple[Region, int]:
-        """Return the region and the offset of ``to`` in it; raises DdpError for octets that the peer may not access."""
-        region = self.domain.stags.find(stag)
-        if region is None:
-            raise DdpError(f"STag {stag:#x} is not valid", faults.stag)
-        if not self.domain.allows(region, self):
-            raise DdpError(f"STag {stag:#x} is not for this stream", faults.stream)
-        if not region.access & right:
-            raise DdpError(f"STag {stag:#x} has no right {right.name}", faults.access)
-        if to + octets >= TO_END:
-            raise DdpError(f"{octets} octets from TO {to:#x} on wrap", faults.wrap)
-        at = to - region.to
-        if at < 0 or at + octets > region.octets:
-            ends = f"TO {region.to:#x} to {region.to + region.octets:#x}"
-            raise DdpError(f"{octets} octets from TO {to:#x} on are not in STag {stag:#x}, {ends}", faults.bounds)
-        return region, at
-
-    def _revocable(self, stag: int) -> Region:
-        """Return the region that a Send with Invalidate revokes (RFC 5040 §5.3, §7.2, §8.1.1 rule 7)."""
-        region = self.domain.stags.find(stag)
-        if region is None:
-            raise DdpError(f"STag {stag:#x}, to be invalidated, is not valid", Fault.SOURCE_STAG)
-        if region.stream is not self:
-            raise DdpError(f"STag {stag:#x}, to be invalidated, is not this stream's alone", Fault.CANNOT_INVALIDATE)
-        return region
 
 
 def _reads(work: Work) -> bool:
     return work.request.opcode is Opcode.RDMA_READ_REQUEST
 
 
-@dataclass(frozen=True)
-class _Faults:
-    """The fault that each check of tagged memory reports."""
-
-    stag: Fault
-    stream: Fault
-    access: Fault
-    wrap: Fault
-    bounds: Fault
-
-
-# RFC 5041 §7.2 has no code for access rights; §7.1 check 2: there is no buffer that allows placement
-_SINK = _Faults(Fault.STAG, Fault.STREAM, Fault.STAG, Fault.TO_WRAP, Fault.BOUNDS)
-_SOURCE = _Faults(
-    Fault.SOURCE_STAG, Fault.SOURCE_STREAM, Fault.SOURCE_ACCESS, Fault.SOURCE_TO_WRAP, Fault.SOURCE_BOUNDS
-)
-_QUEUES = {
-    Opcode.SEND: SEND_QN,
-    Opcode.SEND_INVALIDATE: SEND_QN,
-    Opcode.SEND_SE: SEND_QN,
-    Opcode.SEND_SE_INVALIDATE: SEND_QN,
-    Opcode.RDMA_READ_REQUEST: READ_QN,
-    Opcode.TERMINATE: TERMINATE_QN,
-}
 _TAGGED = {Opcode.RDMA_WRITE, Opcode.RDMA_READ_REQUEST}  # they have an STag and a TO of the peer
-_REQUESTS = {opcode for opcode, qn in _QUEUES.items() if qn != TERMINATE_QN} | {Opcode.RDMA_WRITE}
-_NOTHING = memoryview(b"")
+_REQUESTS = {*SENDS, Opcode.RDMA_READ_REQUEST, Opcode.RDMA_WRITE}

@@ -19,26 +19,31 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from open_rnic.host_driver.ddp import (
     FIRST_MSN,
     READ_QN,
-    READ_REQUEST_OCTETS,
     SEND_QN,
     TAGGED_OCTETS,
+    TO_END,
     UNTAGGED_OCTETS,
     DdpError,
+    Due,
+    NoBufferError,
     Opcode,
+    Place,
     ReadRequest,
     Tagged,
     Untagged,
     decode,
     next_msn,
+    refusal,
+    source_refusal,
 )
 from open_rnic.host_driver.rdma.engine.commands import FENCE, INVALIDATE, KIND, MAX_PIECES, PIECES
-from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Command, Right
+from open_rnic.rtl.opcodes import TAGGED, UNTAGGED
+from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Command
 from open_rnic.rtl.registers import Access, Rtr
 
 if TYPE_CHECKING:
     from open_rnic.host_driver.ddp import Octets
 
-TO_END = 1 << 64
 _WORD = 0xFFFF_FFFF
 
 
@@ -52,25 +57,14 @@ class Memory(Protocol):
         """Write octets."""
 
 
-class _RefusedError(Exception):
-    """The peer must not send this ULPDU."""
-
-
 class _Region(NamedTuple):
     """A row of the STag table."""
 
     stag: int
-    rights: int  # with INVALIDATE
+    access: int  # with INVALIDATE
     address: int
     octets: int
     to: int
-
-    def reach(self, to: int, octets: int, right: Right) -> int | None:
-        """Return the address of the octet at ``to``; None if these octets must not be accessed."""
-        at = to - self.to
-        if not self.rights & right or to + octets >= TO_END or at < 0 or at + octets > self.octets:
-            return None
-        return self.address + at
 
 
 class _Work(NamedTuple):
@@ -96,16 +90,6 @@ class _Buffer:
     address: int
     octets: int
     withdrawn: bool = False
-
-
-@dataclass(slots=True)
-class _Read:
-    """An RDMA Read whose Read Response is due: ``octets`` for ``stag``, from the address ``to`` on."""
-
-    stag: int
-    to: int
-    octets: int
-    arrived: int = 0
 
 
 @dataclass(slots=True)
@@ -159,14 +143,14 @@ class Engine:
         self._buffers: deque[_Buffer] = deque()
         self._oldest = 0  # the number of the first of them
         self._received: deque[tuple[int, int, int]] = deque()  # Opcode, octets, STag; Opcode 0: it was withdrawn
-        self._rx_send_msn = self._rx_read_msn = FIRST_MSN
+        self._rx_msn = {SEND_QN: FIRST_MSN, READ_QN: FIRST_MSN}
         self._rx_mo = 0
         self._send_begun = self._write_begun = False
         self._blocked = self._refused = self._passed = False
         self._rx_ulpdus = 0
 
         self._work: deque[_Work] = deque()  # not begun
-        self._reads: deque[_Read] = deque()
+        self._reads: deque[Due] = deque()
         self._read_rtr = 0  # 1 while the Read RTR of this end is unanswered
         self._requests: deque[_Request] = deque()
         self._message: _Message | None = None
@@ -284,7 +268,7 @@ class Engine:
                 address, octets, low, high, stag = words
                 self._table[stag % self._rows] = _Region(stag, first & 0xF, address, octets, high << 32 | low)
             case Command.REVOKE:
-                if self._region(words[0]):
+                if self.find(words[0]):
                     del self._table[words[0] % self._rows]
             case Command.BUFFER:
                 self._buffers.append(_Buffer(words[0], words[1]))
@@ -304,13 +288,25 @@ class Engine:
                 )
                 self._work.append(work)
 
-    def _region(self, stag: int) -> _Region | None:
+    # What :func:`.refusal` asks
+
+    def find(self, stag: int) -> _Region | None:
+        """Return the row of this STag; None if it is not valid."""
         region = self._table.get(stag % self._rows)
         return region if region and region.stag == stag else None
 
-    def _reach(self, stag: int, to: int, octets: int, right: Right) -> int | None:
-        region = self._region(stag)
-        return region.reach(to, octets, right) if region else None
+    def allows(self, region: _Region) -> bool:
+        """Return True: the table has regions of this connection alone."""
+        return True
+
+    def invalidates(self, region: _Region) -> bool:
+        """Return whether the peer's Sends may invalidate the region's STag."""
+        return bool(region.access & INVALIDATE)
+
+    def _place(self) -> Place:
+        buffer = self._buffers[0].octets if self._buffers else None
+        due = self._reads[0] if self._reads else None
+        return Place(self._rx_msn, self._rx_mo, buffer, len(self._requests), self._limit("ird"), due)
 
     # The MSNs and the Read that the data path's own RTRs use (RFC 6581 §4.4.2)
 
@@ -329,9 +325,9 @@ class Engine:
     def rtr_received(self, kind: Rtr, octets: int) -> None:
         """Note that the data path has consumed this RTR, a ULPDU of this many octets. It may have no header."""
         if kind is Rtr.SEND and octets >= UNTAGGED_OCTETS:
-            self._rx_send_msn = next_msn(FIRST_MSN)
+            self._rx_msn[SEND_QN] = next_msn(FIRST_MSN)
         elif kind is Rtr.READ:
-            self._rx_read_msn = next_msn(FIRST_MSN)
+            self._rx_msn[READ_QN] = next_msn(FIRST_MSN)
 
     # Receive
 
@@ -359,19 +355,23 @@ class Engine:
             segment = decode(ulpdu)
         except DdpError:
             segment = None
-        if segment is None or segment.opcode not in (_TAGGED if isinstance(segment, Tagged) else _QUEUES):
+        if segment is None or segment.opcode not in (TAGGED if isinstance(segment, Tagged) else UNTAGGED):
             self.passed.append(ulpdu)  # a Terminate, or no valid header
             self._refused = self._passed = True
             return True
-        try:
-            if isinstance(segment, Tagged):
-                self._receive_tagged(segment)
-            elif not self._receive_untagged(segment):
-                self._blocked = True
-                return False
-            self._rx_ulpdus += 1
-        except _RefusedError:
+        error = refusal(segment, len(segment.payload), self._place, self)
+        drops, waits = self._control("drops"), self._control("waits")
+        if error is None:
+            self._process(segment)
+        elif not isinstance(error, NoBufferError) or not (waits or drops):
             self._refuse(ulpdu)
+            return True
+        elif not drops:
+            self._blocked = True
+            return False
+        else:
+            self._pass(error.segment)
+        self._rx_ulpdus += 1
         return True
 
     def _refuse(self, ulpdu: bytes) -> None:
@@ -381,66 +381,48 @@ class Engine:
             self._words[f"RDMA_REFUSED_{n}"] = int.from_bytes(header[4 * n : 4 * n + 4], "big")
         self._words["RDMA_REFUSED_LENGTH"] = len(ulpdu)
 
-    def _receive_tagged(self, segment: Tagged) -> None:
-        octets = len(segment.payload)
-        if segment.opcode is Opcode.RDMA_WRITE:
-            if octets:  # RFC 5041 §5.2: STag and TO of a message of no octets are ignored
-                self._place(segment, Right.REMOTE_WRITE)
-            self._write_begun = not segment.last
+    def _process(self, segment: Tagged | Untagged) -> None:
+        """Process a segment that is good."""
+        if isinstance(segment, Tagged):
+            if segment.payload:
+                region = self.find(segment.stag)
+                assert region
+                self._memory.write(region.address + segment.to - region.to, segment.payload)
+            if segment.opcode is Opcode.RDMA_WRITE:
+                self._write_begun = not segment.last
+            else:
+                self._take_response(segment)
             return
-        _need(bool(self._reads))
+        if segment.qn == READ_QN:
+            if not self._control("shut"):
+                request = ReadRequest.decode(segment.payload)
+                self._requests.append(_Request(segment.msn, request, request))
+            self._pass(segment)
+            return
+        if segment.payload:
+            self._memory.write(self._buffers[0].address + segment.mo, segment.payload)
+        self._pass(segment)
+        if segment.last:
+            self._release(segment.opcode, segment.mo + len(segment.payload), segment.stag)
+            if segment.opcode.invalidates:
+                del self._table[segment.stag % self._rows]
+            self._skip()
+
+    def _pass(self, segment: Untagged) -> None:
+        """Expect the segment behind this one."""
+        if segment.qn == SEND_QN:
+            self._send_begun = not segment.last
+            self._rx_mo = 0 if segment.last else segment.mo + len(segment.payload)
+        if segment.last:
+            self._rx_msn[segment.qn] = next_msn(segment.msn)
+
+    def _take_response(self, segment: Tagged) -> None:
         read = self._reads[0]
-        if octets:
-            _need((segment.stag, segment.to) == (read.stag, read.to + read.arrived))
-        arrived = read.arrived + octets
-        _need(arrived == read.octets if segment.last else arrived <= read.octets)
-        if octets:
-            self._place(segment, Right.LOCAL_WRITE)
-        read.arrived = arrived
+        self._reads[0] = read._replace(arrived=read.arrived + len(segment.payload))
         if segment.last:
             self._reads.popleft()
             self._reads_done += 1
             self._done_changed = True
-
-    def _place(self, segment: Tagged, right: Right) -> None:
-        address = self._reach(segment.stag, segment.to, len(segment.payload), right)
-        if address is None:
-            raise _RefusedError
-        self._memory.write(address, segment.payload)
-
-    def _receive_untagged(self, segment: Untagged) -> bool:
-        _need(segment.qn == _QUEUES[segment.opcode])
-        if segment.qn == READ_QN:
-            _need(segment.msn == self._rx_read_msn and segment.mo == 0)
-            self._read_request(segment)
-            return True
-        _need(segment.msn == self._rx_send_msn and segment.mo == self._rx_mo)
-        return self._send(segment)
-
-    def _send(self, segment: Untagged) -> bool:
-        end = segment.mo + len(segment.payload)
-        discarded = not self._buffers
-        if discarded and not self._control("drops"):
-            _need(bool(self._control("waits")))
-            return False
-        if not discarded:
-            buffer = self._buffers[0]
-            _need(end <= buffer.octets)
-            if segment.opcode.invalidates:
-                region = self._region(segment.stag)
-                _need(region is not None and bool(region.rights & INVALIDATE))
-            if segment.payload:
-                self._memory.write(buffer.address + segment.mo, segment.payload)
-        self._send_begun = not segment.last
-        self._rx_mo = 0 if segment.last else end
-        if segment.last:
-            self._rx_send_msn = next_msn(segment.msn)
-            if not discarded:
-                self._release(segment.opcode, end, segment.stag)
-                if segment.opcode.invalidates:
-                    del self._table[segment.stag % self._rows]
-                self._skip()
-        return True
 
     def _release(self, opcode: int, octets: int = 0, stag: int = 0) -> None:
         """Give the oldest buffer back to the host."""
@@ -452,14 +434,6 @@ class Engine:
         """Give withdrawn buffers back for which no Send has begun."""
         while self._buffers and self._buffers[0].withdrawn and not self._send_begun:
             self._release(0)
-
-    def _read_request(self, segment: Untagged) -> None:
-        _need(len(segment.payload) == READ_REQUEST_OCTETS and segment.last)
-        _need(len(self._requests) < self._limit("ird"))
-        if not self._control("shut"):
-            request = ReadRequest.decode(segment.payload)
-            self._requests.append(_Request(segment.msn, request, request))
-        self._rx_read_msn = next_msn(segment.msn)
 
     # Transmit
 
@@ -497,7 +471,7 @@ class Engine:
         msn = 0
         if work.reads:
             ((address, stag),) = work.pieces
-            self._reads.append(_Read(stag, address, work.octets))
+            self._reads.append(Due(stag, address, work.octets))
             msn, self._tx_read_msn = self._tx_read_msn, next_msn(self._tx_read_msn)
         elif work.opcode != Opcode.RDMA_WRITE:
             msn, self._tx_send_msn = self._tx_send_msn, next_msn(self._tx_send_msn)
@@ -540,13 +514,15 @@ class Engine:
     def _response_segment(self) -> bytes | None:
         """Answer the oldest request; its source is checked for each segment, as it may be revoked meanwhile."""
         rest = self._requests[0].rest
+        if source_refusal(rest, self):
+            self._source_refused = True
+            return None
         payload = b""
-        if rest.size:  # RFC 5040 §5.2.1: STag and TO of a Read of no octets are ignored
-            address = self._reach(rest.source_stag, rest.source_to, rest.size, Right.REMOTE_READ)
-            if address is None:
-                self._source_refused = True
-                return None
-            payload = self._memory.read(address, min(rest.size, self._limit("mulpdu") - TAGGED_OCTETS))
+        if rest.size:
+            region = self.find(rest.source_stag)
+            assert region
+            octets = min(rest.size, self._limit("mulpdu") - TAGGED_OCTETS)
+            payload = self._memory.read(region.address + rest.source_to - region.to, octets)
         last = len(payload) == rest.size
         if last:
             self._requests.popleft()
@@ -556,19 +532,6 @@ class Engine:
         return Tagged(Opcode.RDMA_READ_RESPONSE, rest.sink_stag, rest.sink_to, last, payload).encode()
 
 
-def _need(condition: bool) -> None:
-    if not condition:
-        raise _RefusedError
-
-
-_QUEUES = {
-    Opcode.SEND: SEND_QN,
-    Opcode.SEND_INVALIDATE: SEND_QN,
-    Opcode.SEND_SE: SEND_QN,
-    Opcode.SEND_SE_INVALIDATE: SEND_QN,
-    Opcode.RDMA_READ_REQUEST: READ_QN,
-}
-_TAGGED = (Opcode.RDMA_WRITE, Opcode.RDMA_READ_RESPONSE)
 # Words behind the first one
 _FOLLOW: dict[int, int] = {
     Command.REGION: 5, Command.REVOKE: 1, Command.BUFFER: 2, Command.WITHDRAW: 1, Command.WORK: 4,
@@ -586,8 +549,8 @@ _LIVE: dict[str, Callable[[Engine], int]] = {
     "RDMA_DONE": Engine._read_done,
     "RDMA_STATUS": Engine._read_status,
     "RDMA_ULPDUS": Engine._ulpdus,
-    "RDMA_RX_SEND_MSN": lambda engine: engine._rx_send_msn,
-    "RDMA_RX_READ_MSN": lambda engine: engine._rx_read_msn,
+    "RDMA_RX_SEND_MSN": lambda engine: engine._rx_msn[SEND_QN],
+    "RDMA_RX_READ_MSN": lambda engine: engine._rx_msn[READ_QN],
     "RDMA_RX_MO": lambda engine: engine._rx_mo,
     "RDMA_RX_ARRIVED": lambda engine: engine._reads[0].arrived if engine._reads else 0,
     "RDMA_SOURCE": Engine._source_word,
