@@ -1,5 +1,6 @@
 """The package as users install it: commands name missing extras, and a wheel has all files of a checkout."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,26 +13,41 @@ import pytest
 
 from open_rnic.cocotb_tests.system_packages import needs
 from open_rnic.host_driver.optional_packages import EXTRAS
+from open_rnic.host_driver.tools.split.model import Setting, figures
+from open_rnic.host_driver.tools.split.profile import Device, Host, Link, find
+from open_rnic.host_driver.tools.split.stages import RTL, Split
 
 ROOT = Path(__file__).parents[1]
+#: The modules of the extra bench besides those of the others.
+BENCH = {"cocotbext", "dask", "distributed", "matplotlib"}
 WITHOUT = """
 import sys
+from importlib import metadata
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in {blocked!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
+def from_name(name, there=metadata.Distribution.from_name):
+    if name.replace("-", "_") in {blocked!r}:
+        raise metadata.PackageNotFoundError(name)
+    return there(name)
+
 sys.meta_path.insert(0, Blocked())
+metadata.Distribution.from_name = from_name  # a package that is not installed has no version
 from open_rnic.host_driver.tools.cli import run
 sys.exit(run(sys.argv[1:]))
 """
 
 
+EVERYTHING = BENCH | {module for modules in EXTRAS.values() for module in modules.values()}
+
+
 def rnic(blocked, *arguments, cwd):
     along = {"cocotb_tools", "find_libpython"} if "cocotb" in blocked else set()
     program = WITHOUT.format(blocked={*blocked, *along})
-    variables = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OPEN_RNIC_BUILD": str(cwd)}
     return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False,
                           cwd=cwd, env=variables, timeout=600)  # fmt: skip
 
@@ -57,9 +73,32 @@ def test_a_command_names_the_missing_extra(extra, package, arguments, tmp_path):
     ["demo", "--device", "software", "--size", "1K"], ["registers"], ["split", "--host", "cortex-a53"], ["--help"],
 ])  # fmt: skip
 def test_commands_without_extras_work_without_them(arguments, tmp_path):
-    everything = {module for modules in EXTRAS.values() for module in modules.values()}
-    done = rnic(everything, *arguments, cwd=tmp_path)
+    done = rnic(EVERYTHING, *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_without_extras_splits_have_the_shipped_figures_of_a_device(tmp_path):
+    done = rnic(EVERYTHING, "split", "--host", "cortex-a53", "--json", "-", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    [origin] = [line for line in found["origins"] if line.startswith("figures")]
+    assert origin == "figures that come with this package, for 1, 2 lanes"
+    [everything] = [each for each in found["splits"] if each["name"] == "TCP, MPA, RDMA"]
+    assert everything["luts"] == figures(Setting(find(Host, "cortex-a53"), find(Link, "pcie-gen3-x4"),
+                                                 find(Device, "25f"), lanes=1), Split(RTL))[0]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "what"), [
+    (["--device", "85f"], "no figures for LFE5UM5G-85F-8 come with this package: "
+                          "rnic bench rtl --part 85f measures them, with open-rnic[bench]"),
+    (["--run"], "the Python package cocotb is missing: install open-rnic[bench]"),
+    (["--html", "page.html"], "the Python package matplotlib is missing: install open-rnic[bench]"),
+])  # fmt: skip
+def test_splits_name_the_extra_that_gives_further_figures(arguments, what, tmp_path):
+    done = rnic(EVERYTHING, "split", "--host", "cortex-a53", *arguments, cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    assert done.stderr.splitlines()[-1] == f"rnic: {what}"
+    assert "Traceback" not in done.stderr
 
 
 def test_extras_match_pyproject():

@@ -384,7 +384,7 @@ def test_a_whole_data_path_is_compared_with_its_blocks():
 
 def test_a_part_without_figures_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "known", lambda kind: [])
-    with pytest.raises(ProfileError, match="run rnic bench rtl --part gw2a first"):
+    with pytest.raises(ProfileError, match="rnic bench rtl --part gw2a measures them"):
         devices.device("gw2a", tmp_path)
 
 

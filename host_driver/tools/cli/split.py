@@ -67,7 +67,7 @@ def split(
         typer.Option(
             "--device",
             metavar="NAME",
-            help="The device: 25f, 85f, hx8k, gw2a (from rnic bench rtl) or a FILE.toml.",
+            help="The device: 25f; 85f, hx8k, gw2a (after rnic bench rtl); or a FILE.toml.",
         ),
     ] = "25f",
     lanes: Annotated[list[int] | None, number("--lanes", help="The width in lanes; repeatable; default: all.")] = None,
@@ -112,7 +112,8 @@ def split(
     cores, octets over the link between host and device, LUTs and clock, set-up time, and the bottleneck.
 
     The figures of a host, a link and a device come from files that name their sources. This machine is measured on
-    first use; the figures of a device come from rnic bench rtl. Results are kept for later runs.
+    first use; those of 25f come with the package, until rnic bench rtl measures them here. Results are kept for later
+    runs.
     """
     check_least(_LEAST_EMSS, {"--emss": emss})
     check_least(0, {"--pieces": pieces})

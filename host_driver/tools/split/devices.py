@@ -1,4 +1,4 @@
-"""The figures of a device: results of ``rnic bench rtl`` on this machine, or else those shipped with this package."""
+"""The figures of a device: those shipped with this package, or results of ``rnic bench rtl`` in their place."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from open_rnic.host_driver.optional_packages import MissingExtraError
 from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS
 from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
 from open_rnic.host_driver.tools.bench.rtl.store import Store, folder
@@ -37,15 +38,16 @@ class Found:
 def device(name: str, store: Path | None = None) -> Found:
     """Return a device by name: a part of ``rnic bench rtl``, a profile shipped with this package, or a file.
 
-    For a part, widths that were measured on this machine use the measured figures; other widths use the shipped
-    profile of the same name. Raises ProfileError.
+    For a part, the shipped profile of the same name is the default. Widths at which ``rnic bench rtl`` has measured the
+    present RTL on this machine, with the tools that are installed, use its figures instead. Raises ProfileError.
     """
     if name not in PARTS:
         return Found(find(Device, name), f"figures of {name}")
     measured = {lanes: blocks for lanes in LANES if (blocks := _measured(name, lanes, store or folder()))}
     shipped = find(Device, name) if name in known(Device) else None
     if not measured and shipped is None:
-        raise ProfileError(f"there are no figures for {PARTS[name].title}: run rnic bench rtl --part {name} first")
+        raise ProfileError(f"no figures for {PARTS[name].title} come with this package: "
+                           f"rnic bench rtl --part {name} measures them, with open-rnic[bench]")  # fmt: skip
     lanes = dict(shipped.lanes) if shipped else {}
     origins = []
     if measured:
@@ -102,7 +104,8 @@ def _ready(case: Case, store: Path) -> Row | None:
     try:
         [row] = asyncio.run(Sweep(nobody, Store(store)).run([case]))
     except ExceptionGroup as errors:
-        if errors.split(_NotMeasured)[1] is not None:
+        # A result is that of a version of the tools: without them, none is known.
+        if errors.split((_NotMeasured, MissingExtraError))[1] is not None:
             raise
         return None
     return row
