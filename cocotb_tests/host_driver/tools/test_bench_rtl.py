@@ -128,6 +128,7 @@ def test_figures_of_a_file_need_no_measurement_until_the_verilog_changes(tools, 
 
     row, *_ = sweep("here")
     assert sweep("elsewhere") == (row, 1, 3), "it is elaborated, and known"
+    assert tools.sweep(Store(tmp_path / "elsewhere"), [FRAMER]) == ([row], 0), "and kept there"
     tools.verilog = "module other;"
     monkeypatch.setattr(jobs, "sources", lambda: "other")
     assert sweep("elsewhere", replace(FRAMER, seeds=2))[1:] == (1 + 1 + 2, 3), "those of two seeds are replaced"

@@ -123,7 +123,7 @@ class Sweep:
     is called with a part's name after each seed, and with ``CYCLES`` after each count of a direction and width.
     ``limit`` is the time limit of a tool in seconds; a stored timeout is retried if the limit has been raised. If
     ``kept`` is set, only stored results are returned, and no jobs are started. Results of place and route that
-    ``figures`` has count as stored, and those that are returned are put there.
+    ``figures`` has are put into the store, and those that are returned into ``figures``.
     """
 
     def __init__(
@@ -217,7 +217,9 @@ class Sweep:
         name = key("placed", _netlist_key(verilog, script), *how)
         try:
             known = self._figures.get(name)
-            placed = await self._once(name, place) if known is None else known
+            if known is not None:
+                self._store.put(name, known)
+            placed = await self._once(name, place)
             self._figures.put(name, case, seed, placed)
             return placed
         except ToolError as error:
