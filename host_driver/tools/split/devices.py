@@ -68,7 +68,8 @@ def whole(device: Device) -> list[str]:
         if {WHOLE, *needed} <= blocks.keys():
             alone = [blocks[name] for name in needed]
             luts, clock = sum(each.luts.value for each in alone), min(each.clock_hz.value for each in alone)
-            lines.append(f"{WHOLE} of {lanes} lanes as a whole: {blocks[WHOLE].luts.value:,.0f} LUTs, "
+            width = f"{lanes} lane{'' if lanes == '1' else 's'}"
+            lines.append(f"{WHOLE} of {width} as a whole: {blocks[WHOLE].luts.value:,.0f} LUTs, "
                         f"{blocks[WHOLE].clock_hz.value / 1e6:.0f} MHz; "
                         f"its blocks alone: {luts:,.0f} LUTs, {clock / 1e6:.0f} MHz")  # fmt: skip
     return lines
@@ -78,7 +79,8 @@ def _measured(part: str, lanes: int, store: Path) -> dict[str, Block] | None:
     """Return the figures of the blocks in the store, or None if a block of MPA has no result there."""
     found: dict[str, Block] = {}
     needed = blocks_needed(lanes)
-    for name in (*needed, *blocks_needed(lanes, RDMA | TCP), WHOLE):
+    beside = RDMA | TCP if lanes == 1 else RDMA  # TCP is 1 lane wide
+    for name in (*needed, *blocks_needed(lanes, beside), WHOLE):
         row = next((row for seeds in _SEEDS if (row := _row(Case(name, lanes, part, seeds), store))), None)
         if row is not None and row.comb is not None and row.frequencies:
             option = f"--lanes {lanes} " if BLOCKS[name].wide else ""
