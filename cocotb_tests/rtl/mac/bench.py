@@ -12,13 +12,13 @@ from fractions import Fraction
 
 import cocotb
 from cocotb.queue import Queue
-from cocotb.triggers import ClockCycles, RisingEdge, SimTimeoutError, Timer, with_timeout
+from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, SimTimeoutError, Timer, with_timeout
 from cocotb.utils import get_sim_time
 from cocotbext.eth import GmiiFrame, GmiiSink, GmiiSource, RgmiiSink, RgmiiSource
 
 from open_rnic.cocotb_tests.harness import Sink, Source, parameter, seen
 from open_rnic.host_driver.devices.sim.register_bus import access_register
-from open_rnic.host_driver.devices.sim.signals import start_clock
+from open_rnic.host_driver.devices.sim.signals import level, rises_with, start_clock
 from open_rnic.rtl.mac.mac import MacCounts
 from open_rnic.rtl.mac.registers import BY_NAME, Speed
 
@@ -117,16 +117,16 @@ class Core:
     async def _count(self):
         while True:
             await RisingEdge(self.dut.clk)
-            if word := self.dut.counts.value.to_unsigned():
+            if word := level(self.dut.counts):
                 for index, name in enumerate(COUNTS):
                     self.counts[name] += word >> 2 * index & 3
+            else:
+                await self.dut.counts.value_change
 
     async def begin(self):
         """Let the MAC run, and wait until it does."""
         self.dut.enable.value = 1
-        await RisingEdge(self.dut.clk)
-        while not self.dut.running.value:
-            await RisingEdge(self.dut.clk)
+        await rises_with(RisingEdge(self.dut.clk), self.dut.running)
 
     async def end(self):
         """Stop the MAC, and wait until it has."""
@@ -195,18 +195,19 @@ class Phy:
         cocotb.start_soon(self._watch())
 
     async def _watch(self):
+        valid, data = self.dut.tx_octets__valid, self.dut.tx_octets__data
         idle = 0
-        sent = was_valid = False
+        edge, sent = RisingEdge(self.dut.mac_tx_clk), False
         while True:
-            await RisingEdge(self.dut.mac_tx_clk)
-            valid = bool(self.dut.tx_octets__valid.value)
-            if valid and not was_valid and sent:
-                self.gaps.append(idle)
-            if not valid:
-                assert not self.dut.tx_octets__data.value.to_unsigned()
-            idle = 0 if valid else idle + 1
-            sent |= valid
-            was_valid = valid
+            await edge
+            if level(valid):
+                if idle and sent:
+                    self.gaps.append(idle)
+                idle, sent = 0, True
+                await FallingEdge(valid)
+            else:
+                assert not level(data)
+                idle += 1
 
     async def send(self, frame, gap=12):
         """Send a frame, at least so many octets behind the one before."""

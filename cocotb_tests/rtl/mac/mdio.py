@@ -3,8 +3,10 @@
 import random
 
 import cocotb
-from cocotb.triggers import FallingEdge, RisingEdge, Timer
+from cocotb.triggers import FallingEdge, First, RisingEdge, Timer
 from cocotb.utils import get_sim_time
+
+from open_rnic.host_driver.devices.sim.signals import level
 
 __all__ = ["MdioPhys", "Phy"]
 
@@ -45,15 +47,14 @@ class MdioPhys:
 
     async def _resolve(self):
         while True:
-            await RisingEdge(self.dut.clk)
+            await First(self.dut.mdio_o.value_change, self.dut.mdio_oe.value_change)
             self._settle()
 
     def _settle(self):
         """Set the level of the wire, which has a pull-up resistor."""
-        mine = self.dut.mdio_o.value if self.dut.mdio_oe.value else None
+        mine = level(self.dut.mdio_o) if level(self.dut.mdio_oe) else None
         assert None in (mine, self.driven), "both ends drive MDIO"
-        levels = [level for level in (mine, self.driven) if level is not None]
-        self.dut.mdio_i.value = int(levels[0]) if levels else 1
+        self.dut.mdio_i.value = next((each for each in (mine, self.driven) if each is not None), 1)
 
     async def _watch(self):
         """MDC has at least 160 ns in each half, and 400 ns in a period; MDIO is stable for 10 ns around its rise."""

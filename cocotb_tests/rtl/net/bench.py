@@ -6,9 +6,10 @@ from itertools import repeat
 
 import cocotb
 import dpkt
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge
 
 from open_rnic.cocotb_tests.harness import Sink, Source
+from open_rnic.host_driver.devices.sim.signals import level, rises_with
 from open_rnic.host_driver.net.checksum import checksum, pseudo_header
 from open_rnic.host_driver.net.frames import FrameError
 from open_rnic.host_driver.net.host import Host
@@ -114,18 +115,31 @@ class Interface:
         self.outcomes = []  # of segments: whether each was resolved
         self.conflicts = 0
         cocotb.start_soon(self._watch())
+        cocotb.start_soon(self._stay_ready())
 
     async def _watch(self):
+        dut = self.dut
+        edge = RisingEdge(dut.clk)
+        events = First(dut.counts.value_change, RisingEdge(dut.tcp_sent), RisingEdge(dut.conflict))
         while True:
-            await RisingEdge(self.dut.clk)
-            assert self.dut.rx_frames__ready.value == 1
-            counts = self.dut.counts.value.to_unsigned()
+            await edge
+            counts, sent, conflict = level(dut.counts), level(dut.tcp_sent), level(dut.conflict)
             assert counts.bit_count() <= 1
-            for bit, name in enumerate(COUNTS):
-                self.counts[name] += counts >> bit & 1
-            if self.dut.tcp_sent.value:
-                self.outcomes.append(not self.dut.tcp_unresolved.value)
-            self.conflicts += int(self.dut.conflict.value)
+            if counts:
+                self.counts[COUNTS[counts.bit_length() - 1]] += 1
+            if sent:
+                self.outcomes.append(not level(dut.tcp_unresolved))
+            self.conflicts += conflict
+            if not (counts or sent or conflict):
+                await events
+
+    async def _stay_ready(self):
+        """The interface takes a beat of a frame in each cycle."""
+        ready, edge = self.dut.rx_frames__ready, RisingEdge(self.dut.clk)
+        while True:
+            await edge
+            assert level(ready)
+            await FallingEdge(ready)
 
     def give(self, *frames, bad=0):
         """Send frames to the interface."""
@@ -139,8 +153,8 @@ class Interface:
 
     async def wait(self, cycles):
         """Wait for a number of cycles."""
-        for _ in range(cycles):
-            await RisingEdge(self.dut.clk)
+        if cycles:
+            await ClockCycles(self.dut.clk, cycles)
 
     async def pass_time(self, milliseconds):
         """Let time pass: a tick in every cycle, each for FASTER milliseconds."""
@@ -216,9 +230,7 @@ class Interface:
     async def resolve(self, address):
         """Ask for a next hop; return whether it is known."""
         self.dut.resolve_address.value, self.dut.resolve_valid.value = int(address), 1
-        await RisingEdge(self.dut.clk)
-        while not self.dut.resolve_done.value:
-            await RisingEdge(self.dut.clk)
+        await rises_with(RisingEdge(self.dut.clk), self.dut.resolve_done)
         self.dut.resolve_valid.value = 0
         return bool(self.dut.resolve_hit.value)
 
