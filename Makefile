@@ -2,7 +2,8 @@
 # make test: set everything up, and run the tests that a change needs.
 # make test-changed: the same with only those that the changes since the last commit concern, and of these the nearest,
 #                    for some 5 minutes; SINCE names another commit, WITHIN other minutes.
-# make test-long: the same with every size, seed and width, which takes some times as long.
+# make test-needs-system: set everything up, and run the tests that need packages which README.md does not name.
+# make test-long: the same as `make test` with every size, seed and width, which takes some times as long.
 # make costs: set everything up, run the tests with an empty cache, and put into docs/testing.md where the time went.
 # make prove: set everything up, and prove what the RTL must never do.
 # make soak: set everything up, and try a million mutated startup frames and MPA streams, then a million Ethernet frames
@@ -34,7 +35,7 @@ FOLDERS := rtl host_driver boards cocotb_tests
 # read what the other has not written yet, and crash.
 COMPILED := yosys nextpnr-ecp5 nextpnr-ice40 nextpnr-himbaechel-gowin boolector
 
-.PHONY: demo test test-changed test-long costs prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs site clean system
+.PHONY: demo test test-changed test-needs-system test-long costs prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs site clean system
 
 demo: setup
 	$(BIN)/rnic demo
@@ -44,6 +45,9 @@ test: setup
 
 test-changed: setup
 	$(BIN)/pytest $(ALL_CORES) --changed=$(or $(SINCE),HEAD) --within=$(or $(WITHIN),5)
+
+test-needs-system: setup
+	$(BIN)/pytest $(ALL_CORES) -m needs_system
 
 test-long: setup
 	$(BIN)/pytest $(ALL_CORES) --long

@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.markdown:
         try:
             put(options.markdown, "costs", markdown(costs))
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             print(error, file=sys.stderr)
             return 1
         return 0

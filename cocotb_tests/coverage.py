@@ -220,7 +220,11 @@ def main() -> int:
     if len(sys.argv) > 1:
         from open_rnic.host_driver.tools.bench.table import put  # not in simulations, which import this module
 
-        put(Path(sys.argv[1]), "coverage", "\n".join(table(hits)) + "\n")
+        try:
+            put(Path(sys.argv[1]), "coverage", "\n".join(table(hits)) + "\n")
+        except (OSError, ValueError) as error:
+            print(error, file=sys.stderr)
+            return 1
     print("\n".join(summary(hits)))
     return not complete(hits)
 

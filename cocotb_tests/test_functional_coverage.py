@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from open_rnic.cocotb_tests import coverage
 from open_rnic.cocotb_tests.coverage import CROSSES, FENCE, RECEIVE, Cross, complete, summary, table
 from open_rnic.cocotb_tests.lengths import shortened
 
@@ -50,6 +51,19 @@ def test_a_single_missing_combination_is_incomplete_and_named():
         assert not complete(less)
         [line] = [line for line in summary(less) if "missing" in line]
         assert all(str(value) in line for value in words)
+
+
+@pytest.mark.parametrize(("text", "reason"), [("# A page", "has no place for tables"), (None, "No such file")])
+def test_a_page_that_cannot_take_the_tables_is_named(text, reason, monkeypatch, tmp_path, capsys):
+    page = tmp_path / "page.md"
+    if text:
+        page.write_text(text)
+    monkeypatch.setattr(coverage, "read", lambda folder: ALL)
+    monkeypatch.setattr(sys, "argv", ["coverage", str(page)])
+    assert coverage.main() == 1
+    error = capsys.readouterr().err
+    assert reason in error
+    assert str(page) in error
 
 
 def test_the_page_has_the_table_of_a_complete_run():
