@@ -48,7 +48,7 @@ class SharedPath:
         self._mpa = 0
         self._states = {name: [DirectionState.STREAM] * connections for name in ("tx_state", "rx_state")}
         for task in (self._give_ulpdus(), self._give_trains(), self._take_fpdus(), self._take_ulpdus(),
-                     self._tell_states()):  # fmt: skip
+                     self._show_states()):  # fmt: skip
             cocotb.start_soon(task)
 
     async def _give_ulpdus(self) -> None:
@@ -131,7 +131,7 @@ class SharedPath:
         self._states[name][n] = state
         getattr(self.dut, name).value = self._states[name][int(self.dut.state_of.value)]
 
-    async def _tell_states(self) -> None:
+    async def _show_states(self) -> None:
         while True:
             await self.dut.state_of.value_change
             for name, states in self._states.items():

@@ -47,7 +47,7 @@ class RegisterBank(wiring.Component):
     ----------
     registers : their description
     outside : names of registers that logic outside keeps: fields that the host writes are inputs, and outputs
-        ``written`` (for 1 cycle) and ``word`` tell what it writes
+        ``written`` (for 1 cycle) and ``word`` report what it writes
 
     Members
     -------

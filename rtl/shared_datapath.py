@@ -131,7 +131,7 @@ class SharedDatapath(wiring.Component):
         given = Signal(8)
         counts = [Cells(m, given, self.connections, watcher.watch, mpa.clear)]
         counts[0].count(m, watcher.gives)
-        told = Signal(self.connections)
+        processed = Signal(self.connections)
         for name, now, of in (
             ("checked", engine.checked, engine.checked_of), ("dropped", engine.dropped, engine.dropped_of),
             ("consumed", mpa.consumed, mpa.received_of),
@@ -141,7 +141,7 @@ class SharedDatapath(wiring.Component):
         ends = [each.read(m, watcher.watch) for each in counts[1:]]
         unchecked = Signal()
         m.d.comb += [
-            told.eq((engine.checked << engine.checked_of) | (engine.dropped << engine.dropped_of)
+            processed.eq((engine.checked << engine.checked_of) | (engine.dropped << engine.dropped_of)
                     | (mpa.consumed << mpa.received_of)),
             unchecked.eq(given != (ends[0] + ends[1] + ends[2])[:8]),
             watcher.unchecked.eq(unchecked),
@@ -155,7 +155,7 @@ class SharedDatapath(wiring.Component):
             engine.sends_waiting.eq(watcher.sends_waiting),
         ]  # fmt: skip
         m.d.sync += engine.sends_coming.eq(
-            (engine.sends_coming & ~told) | ((watcher.gives & watcher.gives_send) << watcher.watch)
+            (engine.sends_coming & ~processed) | ((watcher.gives & watcher.gives_send) << watcher.watch)
         )
         forget(m, mpa.clear, engine.sends_coming)
 
@@ -166,7 +166,7 @@ class SharedDatapath(wiring.Component):
             accepted.eq(watcher.accept),
             returned.eq(engine.returns),
             watcher.stirs.eq(
-                (watcher.accept ^ accepted) | (engine.returns ^ returned) | told | (mpa.fails << mpa.received_of)
+                (watcher.accept ^ accepted) | (engine.returns ^ returned) | processed | (mpa.fails << mpa.received_of)
                 | ((self.bus.ack & self.bus.write) << self.bus.address[8:])
             ),
         ]

@@ -32,7 +32,7 @@ class WholeRnic(wiring.Component):
     to the first one of its Response. Frames with errors, and packets for which there is no room, are discarded and
     counted.
 
-    After configuration, the PHY is in reset, if the board resets it, and the MAC is stopped until the PHY has told that
+    After configuration, the PHY is in reset, if the board resets it, and the MAC is stopped until the PHY reports that
     the link is up. Nothing is sent before.
 
     Parameters

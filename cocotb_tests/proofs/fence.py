@@ -102,7 +102,7 @@ class _Watch:
             seen = [Mux(present, after, before) for after, before in zip(new, seen, strict=True)]
         first, terminate, terminated, host, own = seen
         inside, owns, consumes = fence["inside"] & fence["keeps_on"], fence["makes_own_0"], fence["consumes"]
-        made, told = fence["generator"], Event(fence["happened"])
+        made, event = fence["generator"], Event(fence["happened"])
         with m.If(owns):
             m.states(~fence["inside"] & ~consumes & ~terminated & (first | ~host) & (first | ~terminate))
         with m.Else():
@@ -122,16 +122,16 @@ class _Watch:
         with m.If(made.o.valid):
             m.states(Value.cast(made.o.payload) == made["o"])
         m.states(~self.respond | ((fence["kept_sink"][15] | fence["kept_sink"][47] | fence["kept_sink"][79]) == 0))
-        m.states(inner.failed == (self.error | (told.kind == EventKind.ERROR)))
+        m.states(inner.failed == (self.error | (event.kind == EventKind.ERROR)))
         # Relations between the history of the ports and the state of the fence.
-        m.states(~inner.rtr_left | self.sent | (told.kind == EventKind.RTR_SENT))
+        m.states(~inner.rtr_left | self.sent | (event.kind == EventKind.RTR_SENT))
         m.states(
             ~(inner.granted & self.respond & self.peer_to_peer & ~inner.responds)
             | self.answered
-            | (told.kind == EventKind.RESPONSE_SENT)
+            | (event.kind == EventKind.RESPONSE_SENT)
         )
         m.states(
-            ~(self.sent | self.answered | (told.kind == EventKind.RTR_SENT) | (told.kind == EventKind.RESPONSE_SENT))
+            ~(self.sent | self.answered | (event.kind == EventKind.RTR_SENT) | (event.kind == EventKind.RESPONSE_SENT))
             | own
         )
         m.states(~self.respond | self.rtr)

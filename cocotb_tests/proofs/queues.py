@@ -170,7 +170,7 @@ for _kind, _registers in (
     @proves(
         "the parts of a queue of wide beats, side by side, do the same",
         lambda lanes, kind=_kind: kind(2 * PART, *([_DEPTH] if issubclass(kind, Fifo) else [])),
-        Mutant("a part is not told of a beat", Queue, "part.i.valid.eq(self.i.valid)", "part.i.valid.eq(n == 0)"),
+        Mutant("a part misses a beat", Queue, "part.i.valid.eq(self.i.valid)", "part.i.valid.eq(n == 0)"),
         name=f"{_kind.__name__}.parts",
         of=f"{_kind.__name__}, {2 * PART} bits",
         lanes=NO_LANES,

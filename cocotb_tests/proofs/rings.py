@@ -308,8 +308,8 @@ def _(m, rings):
     m.always(~(reads & o.valid) | ((o.payload.last == (left <= 4)) & (~o.payload.last | (o.payload.octets == left))))
 
     reader, writer = rings["reader"], rings["writer"]
-    writes, flushes, tells = (rings.within(name) for name in ("Write", "Flush", "Tell"))
-    active = begun & of_mine & ~stale & (writes | flushes | tells)
+    writes, flushes, reports = (rings.within(name) for name in ("Write", "Flush", "Report"))
+    active = begun & of_mine & ~stale & (writes | flushes | reports)
     size = _PLACE
     m.states(
         ~begun | ((rings.stored(m, "heads", mine) == head[:size]) & (rings.stored(m, "tails", mine) == tail[:size]))
@@ -317,9 +317,9 @@ def _(m, rings):
     m.states((tail - head)[:_BITS] <= _SIZE, begun | (~watched.there & ~reads))
     m.states(~active | (((end - head)[:_BITS] <= _SIZE) & (count <= _SIZE) & (rings.count == count)))
     m.states(~active | (rings["tail"] == end[:size]))
-    m.states(~(stale & of_mine & (writes | flushes | tells)) | (since <= tells), ~stale | ~watched.there)
+    m.states(~(stale & of_mine & (writes | flushes | reports)) | (since <= reports), ~stale | ~watched.there)
     of_packet = Mux(inside, packet_of == rings["ring"], i.valid & (beat.connection == rings["ring"]))
-    over = (flushes | tells) & rings["ends"]
+    over = (flushes | reports) & rings["ends"]
     m.states(~rings.within("Wait") | ~inside, rings.within("Wait") | Mux(over, ~inside, of_packet))
     m.states(flushes | ~writer["flush"])
     m.states(~(active & (writes | flushes)) | (writer["shift"] == tail[:2]))

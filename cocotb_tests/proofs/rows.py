@@ -72,7 +72,7 @@ def _(m, block):
     lambda lanes: Visits(3),
     Mutant("a report is read twice", Visits, "mailed & ~(self.reads << self.caller)", "mailed"),
     Mutant("a letter is read while it is written", Visits,
-           "self.calls.eq(called & ~self.told)", "self.calls.eq(called)"),
+           "self.calls.eq(called & ~self.reports)", "self.calls.eq(called)"),
     Mutant("reports of others are read", Visits, "write.addr.eq(self.of)", "write.addr.eq(0)"),
     Mutant("a letter that was not written is read", Visits, "fresh.eq(self.reads & ", "fresh.eq(self.reads | "),
     Mutant("a connection whose ring is full is visited", Visits, "self.mpa & self.room & waits", "self.mpa & waits"),
@@ -87,14 +87,14 @@ def _(m, visits):
     m.fixed(watched)
     m.given(watched < 3, visits.of < 3, visits.clear.of < 3, ~visits.reads | visits.calls)
     reads = visits.reads & (visits.caller == watched)
-    comes = visits.told & (visits.of == watched) & (visits.mail.good | visits.mail.rtr)
+    comes = visits.reports & (visits.of == watched) & (visits.mail.good | visits.mail.rtr)
     with m.If(visits.clear.now & (visits.clear.of == watched)):
         m.d.sync += unread.eq(0)
     with m.Elif(comes):
         m.d.sync += [unread.eq(1), last.eq(visits.mail)]
     with m.Elif(reads):
         m.d.sync += unread.eq(0)
-    m.always(~(visits.reads & visits.told))  # no letter is read while it is written
+    m.always(~(visits.reads & visits.reports))  # no letter is read while it is written
     takes, read, fresh = m.last(reads), m.last(last), m.last(reads & unread)
     m.always(~fresh | (Value.cast(visits.letter) == read))
     m.always(fresh | ~takes | ~(visits.letter.good | visits.letter.rtr))

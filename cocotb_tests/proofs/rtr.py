@@ -232,9 +232,9 @@ def _(m, detector):
     name="once",
 )
 def _(m, detector):
-    told = m.ever(detector.rtr)
-    m.always(~(detector.rtr & told), ~detector.respond | detector.rtr)
-    m.states(~told | detector.State(detector["state"]).rtr_came)
+    reported = m.ever(detector.rtr)
+    m.always(~(detector.rtr & reported), ~detector.respond | detector.rtr)
+    m.states(~reported | detector.State(detector["state"]).rtr_came)
 
 
 @proves(
@@ -245,7 +245,7 @@ def _(m, detector):
     Mutant("a Read Request with any MO is an RTR", RtrDetector, "(msn == 1 << 24) & (mo == 0)", "msn == 1 << 24"),
     Mutant("a kind that was not negotiated is an RTR", RtrDetector, "self.permissive | self.rtr_accept[kind - 1]", "1"),
     Mutant("any RTR is answered", RtrDetector, "self.respond.eq(x.found == Rtr.READ)", "self.respond.eq(1)"),
-    name="told",
+    name="negotiated",
 )
 def _(m, detector):
     seen = _Watch(m, detector)

@@ -462,7 +462,7 @@ _block(
     "taken.eq(Mux(is_mpa, ulpdu.ready, to.ready) | stopped | ~completes)",
     "taken.eq(1)",
     given=lambda m, streams: ~streams.clear.now,
-    states=lambda streams: ~streams.event.valid | streams.within("Tell"),
+    states=lambda streams: ~streams.event.valid | streams.within("Report"),
     lanes=(1, 2),
 )
 _block(

@@ -129,7 +129,7 @@ class Bench:
         self.stir(stream)
 
     def stir(self, stream):
-        """The watcher is told of a change a cycle later, for one cycle."""
+        """Report a change to the watcher a cycle later, for one cycle."""
         self.stirred |= 1 << stream.number
 
     async def write(self, name, value, connection):

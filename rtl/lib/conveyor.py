@@ -15,7 +15,7 @@ class Conveyor(wiring.Component):
     """Begins a beat only once it has a place in a queue, so that the steps between never stall.
 
     A ``ready`` that reaches all octets of a wide beat in each step is too late in the cycle. Here, only the first
-    register stalls, and is told so a cycle ahead. The steps are outside of the block::
+    register stalls, and knows so a cycle ahead. The steps are outside of the block::
 
         i ▸ register ▸ begun ▸ steps ▸ given ▸ queue ▸ o
 
@@ -55,7 +55,7 @@ class Conveyor(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.first = first = EarlyStage(self.i.payload.shape(), twice=self.twice)
-        # Told a cycle late, so there are places for the beats in the steps, and for 2 more.
+        # ``room`` comes a cycle late, so there are places for the beats in the steps, and for 2 more.
         m.submodules.queue = queue = Fifo(self.o.payload.shape(), DEPTH, spare=self.steps + 2)
         room = Signal()
         m.d.sync += room.eq(queue.spare)

@@ -225,7 +225,7 @@ class Stage(wiring.Component):
 
 
 class EarlyStage(wiring.Component):
-    """A :class:`Stage` whose ``i.ready`` comes from a register, because ``o.ready`` is told a cycle ahead.
+    """A :class:`Stage` whose ``i.ready`` comes from a register, because ``o.ready`` is known a cycle ahead.
 
     Parameters
     ----------

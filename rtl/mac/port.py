@@ -99,15 +99,15 @@ class EthernetPort(wiring.Component):
 
         # The link. Its speed is taken over while the MAC is stopped.
         control = bank.CONTROL
-        told = Signal(LinkState())
+        in_band = Signal(LinkState())
         link = Signal(LinkState())
         speed = Signal(Speed)
-        m.d.comb += told.eq(adapter.status if self.has_status else 0)
+        m.d.comb += in_band.eq(adapter.status if self.has_status else 0)
         with m.Switch(control.source):
             with m.Case(LinkSource.MDIO):
                 m.d.comb += link.eq(phy.link)
             with m.Case(LinkSource.IN_BAND):
-                m.d.comb += link.eq(told)
+                m.d.comb += link.eq(in_band)
             with m.Default():
                 m.d.comb += [link.up.eq(1), link.full_duplex.eq(1), link.speed.eq(control.speed)]
         m.d.sync += mac.enable.eq(control.enable & link.up & (link.speed == speed))
@@ -152,7 +152,7 @@ class EthernetPort(wiring.Component):
             bank.PHY_RESULT.data.eq(phy.access_read),
             bank.PHY_RESULT.answered.eq(phy.access_answered),
         ]
-        for register, state in ((bank.LINK, link), (bank.IN_BAND, told)):
+        for register, state in ((bank.LINK, link), (bank.IN_BAND, in_band)):
             m.d.comb += [
                 register.up.eq(state.up),
                 register.speed.eq(state.speed),

@@ -25,7 +25,7 @@ class LinkSource(IntEnum):
     """Where the state of the link comes from."""
 
     MDIO = 0  # the registers of the PHY
-    IN_BAND = 1  # what a PHY with RGMII tells between frames
+    IN_BAND = 1  # the reports of a PHY with RGMII between frames
     FIXED = 2  # nowhere: the link is up, with CONTROL.speed
 
 
@@ -68,7 +68,7 @@ MAC_MAP: tuple[Register, ...] = (
         Field("phy_answers", 5, 1, "the PHY has answered when MDIO read it last"),
         Field("changed", 6, 1, "`running` has changed; the interrupt is set while this bit is", Access.CLEAR),
     )),
-    Register("IN_BAND", 0x014, "What a PHY with RGMII has told between frames.", _state()),
+    Register("IN_BAND", 0x014, "The state that a PHY with RGMII reported last between frames.", _state()),
     Register("PHY_ACCESS", 0x018, "An access to a register of a PHY.", (
         Field("data", 0, 16, "the word to write", Access.RW),
         Field("register", 16, 5, "number of the register", Access.RW),

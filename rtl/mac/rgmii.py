@@ -66,8 +66,8 @@ class RgmiiAdapter(wiring.Component):
     speed : In, :class:`.Speed`
         Must be that of the link, and must only change while no frames pass.
     status : Out, :class:`.LinkState`
-        What the PHY has told last between frames (RGMII 2.0 §3.4.1), if it does so. It stays as it is while there is no
-        RXC.
+        The state that the PHY reported last between frames (RGMII 2.0 §3.4.1), if it does so. It stays as it is while
+        there is no RXC.
 
     """
 
@@ -122,13 +122,13 @@ class RgmiiAdapter(wiring.Component):
             ]
 
         # The status, between frames.
-        told = Signal(4)
+        reported = Signal(4)
         seen = Signal(4)
         before = Signal(4)
         unchanged = Signal(range(_STABLE))
         with m.If(~valid & ~error):
-            m.d.mac_rx += told.eq(octet[:4])
-        m.submodules.status = FFSynchronizer(told, seen)
+            m.d.mac_rx += reported.eq(octet[:4])
+        m.submodules.status = FFSynchronizer(reported, seen)
         m.d.sync += before.eq(seen)
         with m.If(seen != before):
             m.d.sync += unchanged.eq(0)

@@ -167,7 +167,7 @@ class MpaDatapath(wiring.Component):
             registers.STATE.rx.eq(rx.state),
             registers.STATE.fence_open.eq(tx.fence_open),
         ]
-        self._tell_rtrs(m, config, rx.event)
+        self._report_rtrs(m, config, rx.event)
         # Transmit comes first, because it can report events in consecutive cycles; receive cannot.
         self._events(m, registers, [tx.event, rx.event])
         # FPDUs, octets and markers are counted at points that stream-mode packets bypass.
@@ -185,8 +185,8 @@ class MpaDatapath(wiring.Component):
         })
         return m
 
-    def _tell_rtrs(self, m, config, event):
-        """Tell the ULP in the device which MSNs the RTRs have used."""
+    def _report_rtrs(self, m, config, event):
+        """Report to the ULP in the device which MSNs the RTRs have used."""
         initiates = (config.role == Role.INITIATOR) & (config.model == Model.PEER_TO_PEER)
         has_msn = (event.kind == EventKind.RTR_RECEIVED) & (event.value != 0)
         m.d.comb += self.rtr_sends.eq(Mux(initiates, config.rtr_send, Rtr.NONE))

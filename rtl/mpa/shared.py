@@ -224,7 +224,7 @@ class SharedMpa(wiring.Component):
         fence, tx_idle = self._transmit(m, registers)
         detector, rx_idle = self._receive(m, registers)
         self._couple(m, fence, detector)
-        self._tell_rtrs(m, registers, detector)
+        self._report_rtrs(m, registers, detector)
         of = registers.state_of
         m.d.comb += [
             registers.idle.eq(self.idle & tx_idle & rx_idle),
@@ -274,7 +274,7 @@ class SharedMpa(wiring.Component):
         return queue.spare
 
     def _count(self, m, name, to, adds, connection, *, rx, **fields):
-        """Add up what the registers count; returns whether they have been told of all of it.
+        """Add up what the registers count; returns whether all of it has reached them.
 
         At 1 lane, an FPDU has several beats; at others, it may have one.
         """
@@ -355,13 +355,13 @@ class SharedMpa(wiring.Component):
             m.d.sync += inserted.eq(inserted + 1)
         with m.If(leaves):
             m.d.sync += octets.eq(Mux(leaving.last, 0, octets + 4 * lanes))
-        told = self._count(
+        counted = self._count(
             m, "tx", registers.counts[0], ends, leaving.connection, rx=False, fpdus=Const(1),
             markers=markers.o.payload, octets=(octets + leaving.octets)[:17],
             stalls=self._stalls(m, "tx", self.tx_fpdu, ends),
         )  # fmt: skip
         m.d.sync += has_places.eq(self._events(m, fence, "tx", registers.events[0]))
-        return fence, fence.idle & ~begun & (within == 0) & told
+        return fence, fence.idle & ~begun & (within == 0) & counted
 
     def _receive(self, m, registers):
         lanes, connections = self.lanes, self.connections
@@ -391,11 +391,11 @@ class SharedMpa(wiring.Component):
         ends = Signal()
         m.d.comb += ends.eq(trains.valid & trains.ready & trains.payload.last)
         stalls = self._stalls(m, "rx", trains, ends)
-        stalls_told = self._count(
+        stalls_counted = self._count(
             m, "train", registers.counts[2], ends & (stalls != 0), trains.payload.connection, rx=True, stalls=stalls
         )
         good = detector.good
-        told = self._count(
+        counted = self._count(
             m, "rx", registers.counts[1], good | detector.crc_error, detector.connection, rx=True, fpdus=good,
             octets=Mux(good, Cat(Const(0, 2), detector.size), 0), markers=Mux(good, detector.markers, 0),
             crc_errors=detector.crc_error,
@@ -404,12 +404,12 @@ class SharedMpa(wiring.Component):
         m.d.sync += has_places.eq(self._events(m, detector, "rx", registers.events[1]))
         begun = _gate(m, "rx", trains, receiver.i, self.resets & self.idle)
         _gate(m, "checked", receiver.o, ulpdus, ~has_places)
-        return detector, receiver.idle & detector.idle & store.idle & ~begun & told & stalls_told
+        return detector, receiver.idle & detector.idle & store.idle & ~begun & counted & stalls_counted
 
     def _couple(self, m, fence, detector):
-        """Tell the fence about the first good FPDU, about RTRs and about errors, 1 cycle later.
+        """Report the first good FPDU, RTRs and errors to the fence, 1 cycle later.
 
-        Also tell the logic around which FPDUs it does not see at both ends of the data path.
+        Also report, to the logic around, the FPDUs that pass only one end of the data path.
         """
         received, sent = detector.event, fence.event
         is_consumed = (received.kind == EventKind.RTR_RECEIVED) & (received.detail != Rtr.NONE)
@@ -420,13 +420,13 @@ class SharedMpa(wiring.Component):
             self.made_of.eq(fence.event_of),
             self.made.eq((sent.kind == EventKind.RTR_SENT) | (sent.kind == EventKind.RESPONSE_SENT)),
         ]
-        told = Signal()
+        opens = Signal()  # an FPDU that may open the fence has come
         m.d.sync += [
-            told.eq((detector.good & detector.first) | detector.rtr),
+            opens.eq((detector.good & detector.first) | detector.rtr),
             *(getattr(fence, name).eq(getattr(detector, name)) for name in ("good", "rtr", "respond")),
         ]
         m.d.comb += [
-            fence.told.eq(told | self.fails),
+            fence.reports.eq(opens | self.fails),
             fence.of.eq(detector.event_of),
             fence.sink.eq(detector.sink),
             detector.failed_of[2].eq(fence.connection),
@@ -435,8 +435,8 @@ class SharedMpa(wiring.Component):
             detector.asked.eq(fence.asked),
         ]
 
-    def _tell_rtrs(self, m, registers, detector):
-        """Tell the ULP in the device which MSNs the RTRs have used."""
+    def _report_rtrs(self, m, registers, detector):
+        """Report to the ULP in the device which MSNs the RTRs have used."""
         config, event = registers.rtr.CONFIG, detector.event
         initiates = (_config(config, "role") == Role.INITIATOR) & (_config(config, "model") == Model.PEER_TO_PEER)
         has_msn = (event.kind == EventKind.RTR_RECEIVED) & (event.value != 0)

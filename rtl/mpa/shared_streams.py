@@ -67,7 +67,7 @@ class SharedStreams(wiring.Component):
     room, opens : In, 1 bit
         A packet of connection ``sending_of`` does not stall; its ULPDUs pass the fence.
     is_mpa : Out, 1 bit for each connection
-        The connection is in MPA mode: all octets of stream mode have left, and the host has been told.
+        The connection is in MPA mode: all octets of stream mode have left, and the host has the event.
     state_of : In, the number of a connection
     state : Out, :class:`.DirectionState`
         The state of this connection's transmit.
@@ -211,7 +211,7 @@ class SharedStreams(wiring.Component):
                     m.d.sync += [
                         event.kind.eq(EventKind.TX_MPA), event.value.eq(0), event.detail.eq(0), self.event.valid.eq(1),
                     ]  # fmt: skip
-                    m.next = "Tell"
+                    m.next = "Report"
                 with m.Elif(level == 0):
                     m.next = "Leave"
                 with m.Else():
@@ -231,8 +231,8 @@ class SharedStreams(wiring.Component):
                         event.detail.eq(Mux(is_mpa, Cause.TX_LENGTH, Cause.TX_STREAM)),
                         self.event.valid.eq(1),
                     ]
-                    m.next = "Tell"
-            with m.State("Tell"):
+                    m.next = "Report"
+            with m.State("Report"):
                 with m.If(self.event.ready):
                     m.d.sync += self.event.valid.eq(0)
                     with m.If(event.kind == EventKind.ERROR):

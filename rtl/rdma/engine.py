@@ -104,10 +104,10 @@ class RdmaEngine(wiring.Component):
         A reason for ``blocked``, other than the host's commands and flags, that may end by itself.
     checked, dropped : Out, 1 bit
         A ULPDU that was given at ``rx_ulpdu`` has been checked; or it has been discarded, or passed to the host. For
-        one cycle: a Send may be given when all ULPDUs of its connection that were given before have been told so.
+        one cycle: a Send may be given when each ULPDU of its connection that was given before has been reported so.
     checked_of, dropped_of : Out, the number of a connection
     sends_coming : In, 1 bit for each connection
-        A Send has been given, and not been told so.
+        A Send has been given, and is reported neither as checked nor as dropped so far.
     sends_waiting : In, 1 bit for each connection
         A Send is not given because of ``blocked``; for STATUS.
     resets : In, 1 bit

@@ -85,7 +85,7 @@ FORMATS: tuple[Format, ...] = (
     Format(Command.WITHDRAW, "Takes a buffer back: it takes no Send, unless one has begun to arrive for it. Either way "
            "it appears in RECEIVED, in the order of the buffers.", (),
            ("the number of the buffer: that of the first BUFFER since the reset is 0; only as many low bits count as "
-            "it takes to tell apart all buffers that can be posted",)),
+            "it takes to distinguish all buffers that can be posted",)),
 )  # fmt: skip
 
 _HEADERS = tuple(

@@ -16,7 +16,7 @@ RECORD_OCTETS = 16  # of a doorbell: the tail, and the samples dropped before it
 
 
 class Doorbell(IntEnum):
-    """The message that tells the peer of new octets in its ring. Except for NONE, it carries a record of 16 octets.
+    """The message that announces new octets in its ring to the peer. Except for NONE, it carries a record of 16 octets.
 
     Octets 0 to 7 of the record are the tail: the number of octets that have been written to the ring. Octets 8 to 15
     are the number of samples that were dropped before the last of these octets. In both, the least significant octet

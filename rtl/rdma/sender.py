@@ -36,7 +36,7 @@ _VOID = 1  # the ``start`` of octets that have no meaning
 class _Source(data.StructLayout):
     """Octets of a ULPDU: some of its header, or the place of octets in a word of memory.
 
-    If they are not in memory, ``start`` tells what they are: _PADDING marks the first octets of a header, behind the
+    If they are not in memory, ``start`` names their kind: _PADDING marks the first octets of a header, behind the
     padding that holds the length of the ULPDU, and _VOID those in the place of octets that must not be read. ``some``
     is the number of octets; 0 for a whole beat. ``done`` marks the last octets of a Send or an RDMA Write; if
     ``fabric``, of logic beside the engine. With many connections, ``connection`` is the number of the ULPDU's.

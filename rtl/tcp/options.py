@@ -22,7 +22,7 @@ class OptionParser(wiring.Component):
     """Finds the options MSS and SACK-permitted among octets that come one by one (RFC 9293 §3.2, RFC 2018 §2).
 
     The first option of a kind counts. An option with an illegal length ends the options (RFC 9293 §3.2, MUST-7); the
-    parser is told how many octets there are, so that an option that is too long has no effect.
+    parser knows how many octets there are, so that an option that is too long has no effect.
 
     Members
     -------

@@ -38,10 +38,10 @@ class Pieces(wiring.Component):
         rings, o = self.rings, self.o.payload
         ring = rings.look_at
         given = rings.o.payload
-        told = Signal(self.connections)  # connections whose end has left
+        closed = Signal(self.connections)  # connections whose end has left
         next_ring = Mux(ring == self.connections - 1, 0, ring + 1)
         m.d.comb += o.connection.eq(ring)
-        m.d.sync += told.eq(told & rings.ended)
+        m.d.sync += closed.eq(closed & rings.ended)
         with m.FSM():
             with m.State("Look"):
                 m.d.sync += rings.reads.payload.octets.eq(Mux(rings.available > PIECE, PIECE, rings.available))
@@ -49,7 +49,7 @@ class Pieces(wiring.Component):
                     m.d.sync += ring.eq(next_ring)
                 with m.Elif(rings.available != 0):
                     m.next = "Read"
-                with m.Elif(rings.ended.bit_select(ring, 1) & ~told.bit_select(ring, 1)):
+                with m.Elif(rings.ended.bit_select(ring, 1) & ~closed.bit_select(ring, 1)):
                     m.next = "End"
                 with m.Else():
                     m.d.sync += ring.eq(next_ring)
@@ -70,6 +70,6 @@ class Pieces(wiring.Component):
             with m.State("End"):
                 m.d.comb += [self.o.valid.eq(1), o.last.eq(1), o.octets.eq(0)]
                 with m.If(self.o.ready):
-                    m.d.sync += told.bit_select(ring, 1).eq(1)
+                    m.d.sync += closed.bit_select(ring, 1).eq(1)
                     m.next = "Look"
         return m

@@ -99,8 +99,8 @@ class ReceiveRings(wiring.Component):
         })  # fmt: skip
         self.given = Signal(write)  # the write that waits
         self.gives = Signal()  # its payload has been given to the memory
-        self.told = Signal(write)
-        self.tells = Signal()  # the payload of ``told`` can be read
+        self.settled = Signal(write)
+        self.settles = Signal()  # the payload of ``settled`` can be read
         noted = data.StructLayout({"connection": self.connection.shape(), "octets": 16, "era": 1, "keeps": 1})
         tag = data.StructLayout({"noted": noted, "given": self.tag})
         if self.outside is None:
@@ -111,8 +111,8 @@ class ReceiveRings(wiring.Component):
                 reader.word.eq(port.data),
                 port.en.eq(reader.read),
                 port.addr.eq(Cat(reader.address, reader.tag.noted.connection)),
-                self.told.eq(self.given),
-                self.tells.eq(self.gives),
+                self.settled.eq(self.given),
+                self.settles.eq(self.gives),
             ]
             self._write(m, memory.write_port(granularity=8), room=Const(1), begins_now=Const(1))
         else:
@@ -124,8 +124,8 @@ class ReceiveRings(wiring.Component):
             m.d.comb += [
                 queue.notes.eq(self.gives),
                 queue.note.eq(self.given),
-                self.told.eq(queue.settled),
-                self.tells.eq(queue.settles),
+                self.settled.eq(queue.settled),
+                self.settles.eq(queue.settles),
             ]
             m.d.sync += stale.eq((stale & ~reader.idle) | self.begins)
             self._write(m, queue, room=queue.room, begins_now=queue.empty & (reader.idle | ~stale))
@@ -196,19 +196,19 @@ class ReceiveRings(wiring.Component):
         m.submodules.limits = limits = Memory(shape=bits, depth=rows, init=[])
         write_head, write_limit = heads.write_port(), limits.write_port()
         head, limit = heads.read_port(domain="comb"), limits.read_port(domain="comb")
-        begins, told = self.begins, self.told
+        begins, settled = self.begins, self.settled
         m.d.comb += [
             shown.begins.eq(begins & (self.connection == shown.look_at)),
-            write_limit.en.eq((self.tells & told.delivers) | begins),
-            write_limit.addr.eq(Mux(begins, self.connection, told.of)),
-            write_limit.data.eq(Mux(begins, self.value, told.due)),
+            write_limit.en.eq((self.settles & settled.delivers) | begins),
+            write_limit.addr.eq(Mux(begins, self.connection, settled.of)),
+            write_limit.data.eq(Mux(begins, self.value, settled.due)),
             head.addr.eq(shown.look_at),
             limit.addr.eq(shown.look_at),
             shown.available.eq(limit.data - head.data),
         ]
-        m.d.sync += shown.changes.eq(self.tells << told.of)
-        with m.If(self.tells & told.finishes):
-            m.d.sync += shown.ended.bit_select(told.of, 1).eq(1)
+        m.d.sync += shown.changes.eq(self.settles << settled.of)
+        with m.If(self.settles & settled.finishes):
+            m.d.sync += shown.ended.bit_select(settled.of, 1).eq(1)
 
         # What is read is no longer there for the next read, but belongs to the ring until it has left.
         asked, place = shown.reads.payload, reader.i.payload

@@ -102,23 +102,23 @@ class SendRings(wiring.Component):
 
     def _read_ahead(self, m, queue, reader):
         """Read what is asked for when the packets that have been queued before it can be read."""
-        told = Signal()  # a packet has been given to the queue
+        flushed = Signal()  # a packet has been given to the queue
         unsettled = Signal(range(self.outside.writes + 2))  # packets that cannot be read yet
         ahead = Signal.like(unsettled)  # those before the read that waits
         waits = Signal()
         asked = reader.i.payload
         m.d.comb += [
-            queue.notes.eq(told),
+            queue.notes.eq(flushed),
             reader.i.valid.eq(waits & (ahead == 0)),
             *(self.o.payload[name].eq(reader.o.payload[name]) for name in ("data", "octets", "last")),
             self.o.valid.eq(reader.o.valid),
             reader.o.ready.eq(self.o.ready),
         ]
-        m.d.sync += told.eq(self.flushes)
-        count_up_down(m, unsettled, told, queue.settles)
+        m.d.sync += flushed.eq(self.flushes)
+        count_up_down(m, unsettled, flushed, queue.settles)
         with m.If(self.reads):
             m.d.sync += [
-                waits.eq(1), ahead.eq(unsettled + told - queue.settles),
+                waits.eq(1), ahead.eq(unsettled + flushed - queue.settles),
                 asked.place.eq(self.reads_from), asked.length.eq(self.reads_octets), asked.tag.eq(self.reads_of),
             ]  # fmt: skip
         with m.Else():
@@ -202,8 +202,8 @@ class SendRings(wiring.Component):
             with m.State("Flush"):
                 m.d.comb += self.flushes.eq(1)
                 m.d.sync += has_room.bit_select(ring, 1).eq(0)
-                m.next = "Tell"
-            with m.State("Tell"):
+                m.next = "Report"
+            with m.State("Report"):
                 m.d.comb += self.queued.eq(sends & ((self.count != 0) | closes))
                 m.d.comb += self.spoilt.eq(~self.queued)
                 with m.If(~self.queued | self.noted):

@@ -241,7 +241,7 @@ class Rgmii:
         if hasattr(self.dut, "speed"):
             self.dut.speed.value = int(speed)
 
-    async def tell(self, up, speed, full_duplex):
+    async def report(self, up, speed, full_duplex):
         await self.source.wait()
         await Timer(50 * SCALE, "step")
         self.dut.rx_data.value = up | speed << 1 | full_duplex << 3

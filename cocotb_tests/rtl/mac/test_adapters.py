@@ -60,7 +60,7 @@ async def the_status_between_frames_is_seen(dut):
     phy.set_speed(Speed.MBIT_1000)
     await core.begin()
     for up, speed, full_duplex in ((1, Speed.MBIT_1000, 1), (0, Speed.MBIT_100, 0), (1, Speed.MBIT_10, 1)):
-        await phy.tell(up, speed, full_duplex)
+        await phy.report(up, speed, full_duplex)
         await core.wait()
         status = up | speed << 1 | full_duplex << 3
         assert dut.status.value.to_unsigned() == status

@@ -100,10 +100,10 @@ async def the_state_of_the_link_has_other_sources(dut):
     assert (await registers.read("CONTROL"))["source"] == LinkSource.IN_BAND
     for speed in (Speed.MBIT_1000, Speed.MBIT_100):
         port.rgmii.set_speed(speed)
-        await port.rgmii.tell(1, speed, 1)
+        await port.rgmii.report(1, speed, 1)
         await port.until(running=1, up=1, speed=speed)
         assert await registers.read("IN_BAND") == {"up": 1, "speed": speed, "full_duplex": 1}
-        await port.rgmii.tell(0, speed, 1)
+        await port.rgmii.report(0, speed, 1)
         await port.until(running=0, up=0)
     await registers.write("CONTROL", enable=1, source=LinkSource.FIXED, speed=Speed.MBIT_100)
     await port.until(running=1, up=1, speed=Speed.MBIT_100)

@@ -49,7 +49,7 @@ class SharedBench:
         self.ends = [Connection(self, n) for n in range(connections)]
         self.full = full
         self.close = random.getrandbits(1)
-        for task in (self._clear(), self._tell(), self._give(), self._watch(), self._fill(),
+        for task in (self._clear(), self._show_room(), self._give(), self._watch(), self._fill(),
                      *(self._take(name) for name in ("tx", "host_rx"))):  # fmt: skip
             cocotb.start_soon(task)
 
@@ -59,7 +59,7 @@ class SharedBench:
             await self.edge
         self.dut.clear.value = 0
 
-    async def _tell(self) -> None:
+    async def _show_room(self) -> None:
         at, room, half, shown = self.dut.at, self.dut.room, FallingEdge(self.dut.clk), None
         while True:
             await half
@@ -112,8 +112,8 @@ class SharedBench:
                 level(dut.checked) << level(dut.checked_of), level(dut.dropped) << level(dut.dropped_of)
             )  # fmt: skip
             for end in self.ends if checked | dropped else ():
-                if told := (checked >> end.n & 1) + (dropped >> end.n & 1):
-                    end.unchecked -= told
+                if done := (checked >> end.n & 1) + (dropped >> end.n & 1):
+                    end.unchecked -= done
                     end.sends_coming = False
                     assert end.unchecked >= 0, "more ULPDUs were checked than given"
             if checked | dropped:

@@ -113,7 +113,7 @@ def test_the_octets_of_a_read_are_those_before_a_write_in_the_same_cycle():
 
 
 class Sides:
-    """A hub between a model of the engine and two memories in Python, whose words tell their address."""
+    """A hub between a model of the engine and two memories in Python, whose words are their addresses."""
 
     def __init__(self, lanes, latency, seed=0, chance=NEVER, outstanding=8):
         self.hub = MemoryHub(lanes, outstanding=outstanding)

@@ -393,7 +393,7 @@ async def a_disabled_engine_passes_everything_to_the_host(dut):
 
 
 @bench()
-async def the_interrupt_tells_of_each_change(dut):
+async def the_interrupt_reports_each_change(dut):
     end = Engine(dut)
     await end.start()
 

@@ -62,7 +62,7 @@ class Bench:
         self.rest = bytearray()  # octets of a sample whose end has not been announced
         self.reads = deque()  # cycles in which the engine has read a word
         self._works, self._due, self._heads = deque(), deque(), deque()
-        self._told = self._missing = 0
+        self._tail = self._missing = 0
         self._next = 0  # the number of the next sample in the ring
         self._bus_is_free = True
 
@@ -186,7 +186,7 @@ class Bench:
                 self._due.popleft()
                 skip = work.address % size
                 self.message(work, octets[skip : skip + work.octets])
-                # The model of the engine tells it in the cycle after the last word.
+                # The model of the engine reports this in the cycle after the last word.
                 self.is_done = True
 
     async def done(self, ctx):
@@ -202,7 +202,7 @@ class Bench:
     def message(self, work, octets):
         if work.address >= RECORD:
             tail, dropped = (int.from_bytes(octets[at : at + 8], "little") for at in (0, 8))
-            index = next(n for n, (_, told, _) in enumerate(self.bells) if not told)
+            index = next(n for n, (_, known, _) in enumerate(self.bells) if not known)
             self.bells[index] = (self.bells[index][0], tail, dropped)
             self.announced(tail, dropped)
         else:
@@ -214,17 +214,17 @@ class Bench:
 
     def announced(self, tail, dropped):
         """The octets up to ``tail`` can be read; the samples missing since the last record are before all of them."""
-        assert self._told < tail <= self.arrived
+        assert self._tail < tail <= self.arrived
         self._next += dropped - self._missing
         assert dropped == self._missing or not self.rest
-        for number in range(self._told, tail):
+        for number in range(self._tail, tail):
             self.rest.append(self.ring[number % len(self.ring)])
             if len(self.rest) == self.sample:
                 assert self.rest == self.octets_of(self._next), f"sample {self._next}"
                 self.received.append(self._next)
                 self._next += 1
                 self.rest.clear()
-        self._told, self._missing = tail, dropped
+        self._tail, self._missing = tail, dropped
         while self.frees and self.head + sum(n for _, n in self._heads) < tail:
             freed = min(tail - self.head - sum(n for _, n in self._heads), self.rng.randint(1, self.unit))
             self._heads.append((self.cycle + self.rng.randint(0, self.delay), freed))
@@ -560,7 +560,7 @@ def test_numbers_of_octets_wrap():
         schedule = bench.dut.schedule
         for number in ("stored", "announced", "tail_low", "freed"):
             ctx.set(getattr(schedule, number), start)
-        bench.head = bench.written = bench.arrived = bench._told = start
+        bench.head = bench.written = bench.arrived = bench._tail = start
         await bench.start(ctx, WRITE_OCTETS=32, BELL_OCTETS=64)
         await bench.offer(ctx, 200)
         await bench.access(ctx, "CONTROL", bench.control)

@@ -17,7 +17,7 @@ __all__ = ["FpduChecker"]
 # Beats that wait for a verdict, and those for which ``spare`` keeps room. One-beat FPDUs do not stall each other; one
 # place less would do above 4 lanes.
 DEPTH = 16
-ROOM = 2  # beats: one, and one until ``room`` has been told; those that were promised a place before come in addition
+ROOM = 2  # beats: one, and one until ``room`` is known; those that were promised a place before come in addition
 
 _NOTE = {"too_long": 1, "length": 16, "astray": 1, "pointer": 16, "size": 15, "markers": 8}
 

@@ -311,9 +311,9 @@ class RtrDetector(wiring.Component):
             m.d.sync += [state.started.eq(1), state.offset.eq(state.offset + Cat(Const(0, 2), lanes_passed))]
         with m.Elif(~state.started):
             m.d.sync += state.offset.eq(self.start)
-        with m.If(x.tells & x.is_good):
+        with m.If(x.reports & x.is_good):
             m.d.comb += self.good.eq(1)
-        with m.Elif(x.tells):
+        with m.Elif(x.reports):
             m.d.comb += self.crc_error.eq(last.cause == Cause.CRC)
             self._fail(m, x, last.cause)
 
@@ -330,7 +330,7 @@ class RtrDetector(wiring.Component):
         i = self.i.payload
         looks = x.awaits_rtr | x.awaits_response  # at the next FPDU
         with m.State("Flow"):
-            m.d.comb += [x.tells.eq(x.ended), x.flows_on.eq(x.inside | ~looks), x.direct_on.eq(1)]
+            m.d.comb += [x.reports.eq(x.ended), x.flows_on.eq(x.inside | ~looks), x.direct_on.eq(1)]
             with m.If(x.flows):  # a beat that has been offered is not taken back
                 m.d.comb += self.o.valid.eq(x.valid & ~i.none)
                 with m.If(x.valid):
@@ -404,7 +404,7 @@ class RtrDetector(wiring.Component):
             with m.If(x.released):
                 self._let_through(m, x)
             m.next = "Settle"
-            m.d.comb += x.tells.eq(1)
+            m.d.comb += x.reports.eq(1)
             with m.If(~x.is_good):
                 m.d.comb += [x.clear.eq(~x.released), x.sinks_on.eq(1)]
                 m.next = "Stopped"
@@ -481,7 +481,7 @@ class _Parts:
         self.ended = Signal()  # it passed, and has not been reported
         self.left = Signal()  # it was too long for an RTR, and its last beat has left
         self.weighs = Signal()  # it is being examined; ``last`` does not change
-        self.tells = Signal()  # it is reported in this cycle
+        self.reports = Signal()  # it is reported in this cycle
         self.event = Signal(Event)
         self.inside = Signal()  # an FPDU that passes has begun and not ended
 

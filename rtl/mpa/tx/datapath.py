@@ -112,8 +112,8 @@ class TxDatapath(wiring.Component):
         wiring.connect(m, marked.o, appender.i)
         in_turn(m, switch, appender.o, wiring.flipped(self.mpa))
 
-        # A wide fence lies far from the switch. MPA mode does not end, so the fence may be told a cycle later.
-        in_mpa = later(m, switch.state == DirectionState.MPA, lanes, name="told")
+        # A wide fence lies far from the switch. MPA mode does not end, so the fence may know a cycle later.
+        in_mpa = later(m, switch.state == DirectionState.MPA, lanes, name="in_mpa")
         leaving = appender.o.payload
         leaves = appender.o.valid & appender.o.ready
         m.d.comb += [

@@ -89,7 +89,7 @@ class Fence(wiring.Component):
         ``rdmap_next`` those of the connection of the ULPDU at ``i``.
     rdmap_next, markers : In, 1 bit
         CONFIG.rdmap of the connection of the ULPDU at ``i``; CONFIG.markers_tx of the active connection.
-    told : In, 1 bit
+    reports : In, 1 bit
         ``good``, ``rtr``, ``respond`` and ``sink`` are a report about connection ``of``, as in :class:`.Visits`.
     of : In
     room : In, 1 bit for each connection
@@ -122,8 +122,8 @@ class Fence(wiring.Component):
         self.carried = carried(connections)
         connection = connection_shape(connections)
         many = {
-            "connection": Out(connection), "rdmap_next": In(1), "markers": In(1), "told": In(1), "of": In(connection),
-            "room": In(connections), "state_of": In(connection), "asked_of": In(connection),
+            "connection": Out(connection), "rdmap_next": In(1), "markers": In(1), "reports": In(1),
+            "of": In(connection), "room": In(connections), "state_of": In(connection), "asked_of": In(connection),
             "passes_of": In(connection).array(_PASSES), "passes": Out(1).array(_PASSES),
             "event_of": Out(connection), "idle": Out(1), "clear": In(Clear(connections)),
         }  # fmt: skip
@@ -312,7 +312,7 @@ class _Examined(TxUlpdu):
 
 
 class _Alone:
-    """What the fence of one connection is told: its ports. See :class:`_Shared`."""
+    """The inputs of the fence of one connection: its ports. See :class:`_Shared`."""
 
     def __init__(self, fence: Fence):
         self._fence = fence
@@ -328,7 +328,7 @@ class _Alone:
 
 
 class _Shared:
-    """What the fence of many connections is told about the active one, and when it turns to another one."""
+    """The inputs of the fence of many connections for the active one, and its turns to another one."""
 
     def __init__(self, m, fence: Fence, rows: Rows, given):
         self._m, self._fence, self._rows, self._given = m, fence, rows, given
@@ -348,7 +348,7 @@ class _Shared:
         )
         m.d.comb += [
             *(visits.mail[name].eq(getattr(fence, name)) for name in ("good", "rtr", "respond", "sink")),
-            *(getattr(visits, name).eq(getattr(fence, name)) for name in ("told", "of", "mpa", "room")),
+            *(getattr(visits, name).eq(getattr(fence, name)) for name in ("reports", "of", "mpa", "room")),
             Value.cast(visits.clear).eq(fence.clear),
             visits.reads.eq(self._starts),
             fence.connection.eq(active),

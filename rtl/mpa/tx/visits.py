@@ -1,4 +1,4 @@
-"""Which connections the fence has to see to before ULPDUs of the host, and what receive has told it about them."""
+"""Which connections the fence has to see to before ULPDUs of the host, and the reports of receive about them."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
@@ -30,7 +30,7 @@ class Visits(wiring.Component):
 
     Members
     -------
-    told : In, 1 bit
+    reports : In, 1 bit
         Receive has something to report about connection ``of``.
     of : In, the number of a connection
     mail : In, :class:`Mail`
@@ -51,7 +51,7 @@ class Visits(wiring.Component):
         self.connections = connections
         number = connection_shape(connections)
         super().__init__({
-            "told": In(1), "of": In(number), "mail": In(Mail), "mpa": In(connections), "room": In(connections),
+            "reports": In(1), "of": In(number), "mail": In(Mail), "mpa": In(connections), "room": In(connections),
             "calls": Out(1), "caller": Out(number),
             "reads": In(1), "letter": Out(Mail), "clear": In(Clear(connections)),
         })  # fmt: skip
@@ -69,10 +69,10 @@ class Visits(wiring.Component):
         arrives = Signal()
         fresh = Signal()
         m.d.comb += [
-            arrives.eq(self.told & (self.mail.good | self.mail.rtr)),
+            arrives.eq(self.reports & (self.mail.good | self.mail.rtr)),
             write.en.eq(arrives), write.addr.eq(self.of), write.data.eq(self.mail),
             read.en.eq(self.reads), read.addr.eq(self.caller),
-            self.calls.eq(called & ~self.told),  # no letter is read while one is written
+            self.calls.eq(called & ~self.reports),  # no letter is read while one is written
             self.letter.good.eq(read.data.good & fresh),
             self.letter.rtr.eq(read.data.rtr & fresh),
             self.letter.respond.eq(read.data.respond),
@@ -81,7 +81,7 @@ class Visits(wiring.Component):
         ]  # fmt: skip
         m.d.sync += [
             # A report that comes during a visit is one for the next.
-            waits.eq((waits & ~(self.reads << self.caller)) | (self.told << self.of)),
+            waits.eq((waits & ~(self.reads << self.caller)) | (self.reports << self.of)),
             mailed.eq((mailed & ~(self.reads << self.caller)) | (arrives << self.of)),
             fresh.eq(self.reads & mailed.bit_select(self.caller, 1)),
             called.eq(candidates.any() & ~self.clear.now),
