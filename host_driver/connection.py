@@ -227,7 +227,7 @@ class Connection:
 
     async def linger(self) -> None:
         """Let the peer close first, for up to a second: a close with unread octets could destroy a Terminate."""
-        if self._life.untold:
+        if self._life.unreported:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER):

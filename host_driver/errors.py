@@ -17,7 +17,7 @@ class MpaConnectionError(ConnectionError):
     reason : has the MPA error code (RFC 5044 §8, RFC 6581 §8)
     failed : the negotiation's last event, if the startup exchange failed
     event : the device's event, if the device found the error
-    terminate_code : the code of the Terminate (layer 2, type 0) that told the peer behind the exchange (RFC 6581 §8)
+    terminate_code : the code of the Terminate (layer 2, type 0) that the peer got behind the exchange (RFC 6581 §8)
     may_retry_unenhanced : the peer behaved as one that knows RFC 5044 only (RFC 6581 §10)
     without_crc : the first ULPDU, if it was refused because its CRC field was 0; otherwise empty
 

@@ -87,7 +87,7 @@ def offloads(spec: str) -> bool:
 
 
 def samples(spec: str) -> bool:
-    """Return whether an RDMA engine of this device can have a sample writer; of a board, its registers tell."""
+    """Return whether an RDMA engine of this device can have a sample writer; for a board, see its registers."""
     if not is_rnic(spec):
         return spec == "simulated"
     place = rnic_place(spec)

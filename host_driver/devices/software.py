@@ -66,7 +66,7 @@ class SoftwareDevice(Device):
             else:
                 mapped = self.memory = MappedMemory()
                 self._engine = Engine(mapped, reads=128)
-            self._path.seen = self._tell_engine
+            self._path.seen = self._report_rtrs
         self._closed = False
         self._gate = Gate()
         self._event_gate = Gate()
@@ -181,7 +181,7 @@ class SoftwareDevice(Device):
         if self._engine and register == "CONTROL" and value & _RESET:
             self._engine.reset()
 
-    def _tell_engine(self, event: Event) -> None:
+    def _report_rtrs(self, event: Event) -> None:
         assert self._engine
         match event.kind:
             case EventKind.RTR_SENT:

@@ -1,12 +1,12 @@
 /* Reads and writes memory that a device offers, by RDMA, with librdmacm and libibverbs alone.
  *
- *     memory ADDRESS PORT                         tell how much there is
+ *     memory ADDRESS PORT                         print how much there is
  *     memory ADDRESS PORT read [OFFSET [OCTETS]]  read it to standard output
  *     memory ADDRESS PORT write [OFFSET]          write standard input to it
  *     memory ADDRESS PORT test                    write random octets to all of it, read them, and compare
  *
- * Numbers may begin with 0x. What has been done, and how long it took, is told on standard error. ``rnic memory`` offers
- * memory: docs/maker.md.
+ * Numbers may begin with 0x. What has been done, and how long it took, is printed on standard error. ``rnic memory``
+ * offers memory: docs/maker.md.
  *
  *     gcc -O2 -o memory memory.c -lrdmacm -libverbs
  */
@@ -108,7 +108,7 @@ static void read_octets(uint64_t offset, uint32_t octets)
 	complete("Read");
 }
 
-/* An RDMA Write completes when it has left. The answer to an RDMA Read behind it tells that it is in memory
+/* An RDMA Write completes when it has left. The answer to an RDMA Read behind it shows that it is in memory
  * (RFC 5040 §5.5). The octet read goes behind the work.
  */
 static void write_octets(uint64_t offset, uint32_t octets)
@@ -121,7 +121,7 @@ static void write_octets(uint64_t offset, uint32_t octets)
 	complete("Read behind the Write");
 }
 
-static void tell(const char *what, uint64_t offset, uint32_t octets, double seconds)
+static void report(const char *what, uint64_t offset, uint32_t octets, double seconds)
 {
 	fprintf(stderr, "%s %" PRIu32 " octets at %" PRIu64 " in %.6f s, %.2f MB/s\n", what, octets, offset, seconds,
 		octets / seconds / 1e6);
@@ -141,11 +141,11 @@ static int test(void)
 	memcpy(work, random, memory_octets);
 	double began = now();
 	write_octets(0, memory_octets);
-	tell("wrote", 0, memory_octets, now() - began);
+	report("wrote", 0, memory_octets, now() - began);
 	memset(work, 0, memory_octets);
 	began = now();
 	read_octets(0, memory_octets);
-	tell("read", 0, memory_octets, now() - began);
+	report("read", 0, memory_octets, now() - began);
 	for (uint32_t n = 0; n < memory_octets; n++)
 		if (work[n] != random[n]) {
 			fprintf(stderr, "memory: octet %" PRIu32 " is %u, and %u was written\n", n, work[n], random[n]);
@@ -189,7 +189,7 @@ int main(int count, char **words)
 	else if (reads) {
 		double began = now();
 		read_octets(offset, octets);
-		tell("read", offset, octets, now() - began);
+		report("read", offset, octets, now() - began);
 		if (fwrite(work, 1, octets, stdout) != octets || fflush(stdout))
 			fail("standard output");
 	} else if (writes) {
@@ -203,7 +203,7 @@ int main(int count, char **words)
 		}
 		double began = now();
 		write_octets(offset, given);
-		tell("wrote", offset, given, now() - began);
+		report("wrote", offset, given, now() - began);
 	} else
 		fprintf(stderr, "%" PRIu32 " octets\n", memory_octets);
 	rdma_disconnect(id);

@@ -8,7 +8,7 @@
  *     -w MILLISECONDS  wait after each doorbell, as a slow program does
  *     -c               check that samples of 4 octets count up from 0, as those of the pattern COUNTER
  *
- * A line each second tells the rate and the samples that were lost, on standard error. The program ends when the device
+ * A line each second has the rate and the samples that were lost, on standard error. The program ends when the device
  * has sent its last sample, or on Ctrl-C. docs/samples.md has the protocol.
  *
  *     gcc -O2 -o receive_samples receive_samples.c -lrdmacm -libverbs
@@ -70,8 +70,8 @@ static void post_bell(uint64_t number)
 		fail("rdma_post_recv");
 }
 
-/* Tells the device that all octets below ``head`` may be overwritten. Each call frees a quarter of the ring, so at most
- * four are on their way at once. It is no error if the connection has ended: what has arrived is still received.
+/* Lets the device overwrite all octets below ``head``. Each call frees a quarter of the ring, so at most four are on
+ * their way at once. It is no error if the connection has ended: what has arrived is still received.
  */
 static void write_head(uint64_t head)
 {
@@ -149,8 +149,8 @@ static uint64_t number(char option, const char *text, uint64_t least, uint64_t m
 
 int main(int count, char **arguments)
 {
-	uint64_t octets = 1 << 20, slow = 0, tail = 0, freed = 0, dropped = 0, rung = 0, gaps = 0, told_tail = 0;
-	double first = 0, last = 0, told = 0;
+	uint64_t octets = 1 << 20, slow = 0, tail = 0, freed = 0, dropped = 0, rung = 0, gaps = 0, printed_tail = 0;
+	double first = 0, last = 0, printed = 0;
 	int option, checks = 0, got = 0;
 	FILE *file = NULL;
 	struct ibv_wc wc;
@@ -208,7 +208,7 @@ int main(int count, char **arguments)
 		}
 		last = now();
 		if (!rung++)
-			first = told = last;
+			first = printed = last;
 		gaps += lost != 0;
 		dropped += lost;
 		while (tail < end) { /* in two pieces, if the ring's end is between them */
@@ -219,11 +219,11 @@ int main(int count, char **arguments)
 		usleep(1000 * slow);
 		if (tail - freed >= octets / 4)
 			write_head(freed = tail);
-		if (last - told >= 1) {
+		if (last - printed >= 1) {
 			fprintf(stderr, "%.2f MB/s, %" PRIu64 " samples received, %" PRIu64 " dropped\n",
-				(tail - told_tail) / (last - told) / 1e6, tail / sample_octets, dropped);
-			told = last;
-			told_tail = tail;
+				(tail - printed_tail) / (last - printed) / 1e6, tail / sample_octets, dropped);
+			printed = last;
+			printed_tail = tail;
 		}
 	}
 	alarm(0);

@@ -142,7 +142,7 @@ class Receiver:
         return record
 
     def _free(self) -> None:
-        """Tell the device that all octets received may be overwritten; no error if the connection has ended."""
+        """Let the device overwrite all octets received; no error if the connection has ended."""
         self._sent.poll(HEADS)
         self._freed = self.received
         self._head.write(HEAD.pack(self._freed), HEAD.size)
@@ -152,7 +152,7 @@ class Receiver:
 
 
 def main() -> None:
-    """Receive samples, tell the rate each second, and write the samples to a file if asked for."""
+    """Receive samples, print the rate each second, and write the samples to a file if asked for."""
     parser = argparse.ArgumentParser(description="Receive samples of a device in a ring of this process's memory.")
     parser.add_argument("address")
     parser.add_argument("port")
@@ -170,17 +170,17 @@ def main() -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, interrupt)
-    first = told = time.monotonic()
+    first = printed = time.monotonic()
     before, gaps = 0, 0
     for block in receiver:
         gaps += block.dropped > 0
         if options.output:
             options.output.write(block.octets)
-        if (now := time.monotonic()) - told >= 1:
-            rate = (receiver.received - before) / (now - told) / 1e6
+        if (now := time.monotonic()) - printed >= 1:
+            rate = (receiver.received - before) / (now - printed) / 1e6
             samples = receiver.received // options.sample
             print(f"{rate:.2f} MB/s, {samples} samples received, {receiver.dropped} dropped", file=sys.stderr)
-            told, before = now, receiver.received
+            printed, before = now, receiver.received
     signal.alarm(0)
     seconds, samples = time.monotonic() - first, receiver.received // options.sample
     if options.output:

@@ -6,10 +6,10 @@ ULPDUs and octets, and returns actions for its caller::
 
     transmit:  STARTUP ─ enabled ─▸ FENCED ─ RTR or first FPDU ─▸ OPEN ─ finish ─▸ FINISHED
                FENCED, OPEN ─ terminate ─▸ (TERMINATE_DUE ─▸) TERMINATING ─ sent ─▸ TERMINATED
-                                                          or ─ impossible, or too late ─▸ UNTOLD
+                                                          or ─ impossible, or too late ─▸ UNREPORTED
     receive:   STARTUP ─ enabled ─▸ RECEIVING ─ peer closed, or error ─▸ DRAINING ─ device drained ─▸ ENDED
 
-An end that is FINISHED or TERMINATED closes its TCP connection in order. An UNTOLD end resets it: only a reset can
+An end that is FINISHED or TERMINATED closes its TCP connection in order. An UNREPORTED end resets it: only a reset can
 still show the peer that the connection did not end in order (RFC 5040 §6.2.1).
 """
 
@@ -76,7 +76,7 @@ class TransmitState(Enum):
     TERMINATE_DUE = auto()  # a Terminate waits until this end may send
     TERMINATING = auto()  # the Terminate has been handed to the device
     TERMINATED = auto()  # the Terminate has left, and this end's half is closed
-    UNTOLD = auto()  # no Terminate could report the error to the peer
+    UNREPORTED = auto()  # no Terminate could report the error to the peer
     CLOSED = auto()
 
 
@@ -147,7 +147,7 @@ class Transmit(Machine[TransmitState, TransmitInput, Action]):
 
     def _ask_barred(self, given: Facts) -> list[Action]:
         if not self.may_terminate:
-            raise Otherwise(TransmitState.UNTOLD)
+            raise Otherwise(TransmitState.UNREPORTED)
         return self._ask(given)
 
     def _ask_open(self, given: Facts) -> list[Action]:
@@ -190,7 +190,7 @@ TRANSMIT: dict[tuple[TransmitState, TransmitInput], tuple[_TransmitAction, Trans
     (_T.FENCED, _TI.CLOSE): (Transmit._release, _T.CLOSED),
     (_T.BARRED, _TI.FENCE_OPEN): (Transmit._nothing, _T.OPEN),
     (_T.BARRED, _TI.FINISH): (Transmit._half_close, _T.FINISHED),
-    (_T.BARRED, _TI.TERMINATE): (Transmit._ask_barred, _T.TERMINATING),  # or UNTOLD
+    (_T.BARRED, _TI.TERMINATE): (Transmit._ask_barred, _T.TERMINATING),  # or UNREPORTED
     (_T.BARRED, _TI.TERMINATE_LEFT): (Transmit._nothing, _T.ULP_TERMINATED),
     (_T.BARRED, _TI.CLOSE): (Transmit._release, _T.CLOSED),
     (_T.OPEN, _TI.FINISH): (Transmit._half_close, _T.FINISHED),
@@ -200,18 +200,18 @@ TRANSMIT: dict[tuple[TransmitState, TransmitInput], tuple[_TransmitAction, Trans
     (_T.ULP_TERMINATED, _TI.FINISH): (Transmit._half_close, _T.FINISHED),
     (_T.ULP_TERMINATED, _TI.TERMINATE): (Transmit._half_close, _T.TERMINATED),  # one Terminate is enough
     (_T.ULP_TERMINATED, _TI.CLOSE): (Transmit._release, _T.CLOSED),
-    (_T.FINISHED, _TI.TERMINATE): (Transmit._nothing, _T.UNTOLD),
+    (_T.FINISHED, _TI.TERMINATE): (Transmit._nothing, _T.UNREPORTED),
     (_T.FINISHED, _TI.CLOSE): (Transmit._release, _T.CLOSED),
     (_T.TERMINATE_DUE, _TI.VALID_FPDU): (Transmit._write, _T.TERMINATING),
     (_T.TERMINATE_DUE, _TI.TERMINATE_LEFT): (Transmit._half_close, _T.TERMINATED),  # a Terminate of the ULP has left
-    (_T.TERMINATE_DUE, _TI.NO_FPDU): (Transmit._nothing, _T.UNTOLD),
-    (_T.TERMINATE_DUE, _TI.TIMEOUT): (Transmit._nothing, _T.UNTOLD),
+    (_T.TERMINATE_DUE, _TI.NO_FPDU): (Transmit._nothing, _T.UNREPORTED),
+    (_T.TERMINATE_DUE, _TI.TIMEOUT): (Transmit._nothing, _T.UNREPORTED),
     (_T.TERMINATE_DUE, _TI.CLOSE): (Transmit._reset, _T.CLOSED),
     (_T.TERMINATING, _TI.TERMINATE_LEFT): (Transmit._half_close, _T.TERMINATED),
-    (_T.TERMINATING, _TI.TIMEOUT): (Transmit._nothing, _T.UNTOLD),
+    (_T.TERMINATING, _TI.TIMEOUT): (Transmit._nothing, _T.UNREPORTED),
     (_T.TERMINATING, _TI.CLOSE): (Transmit._reset, _T.CLOSED),
     (_T.TERMINATED, _TI.CLOSE): (Transmit._release, _T.CLOSED),
-    (_T.UNTOLD, _TI.CLOSE): (Transmit._reset, _T.CLOSED),
+    (_T.UNREPORTED, _TI.CLOSE): (Transmit._reset, _T.CLOSED),
 }
 
 
@@ -325,9 +325,9 @@ class Life:
         return self.transmit.state in (TransmitState.TERMINATE_DUE, TransmitState.TERMINATING)
 
     @property
-    def untold(self) -> bool:
+    def unreported(self) -> bool:
         """Whether a requested Terminate has not left."""
-        return self.terminating or self.transmit.state is TransmitState.UNTOLD
+        return self.terminating or self.transmit.state is TransmitState.UNREPORTED
 
     def delivered(self, fpdus: int, taken: int | None = None) -> bool:
         """Whether the first ``fpdus`` good FPDUs, modulo ``counts``, have been delivered.

@@ -98,7 +98,7 @@ class EnhancedData:
             if not 0 <= value <= NO_NEGOTIATION:
                 raise ValueError(f"{name} is 0 to {NO_NEGOTIATION}, not {value}")
         if self.dialect is Dialect.DRAFT_02 and self.peer_to_peer != bool(self.rtr):
-            raise ValueError(f"{self.dialect} tells the peer-to-peer model by an RTR kind: both or none")
+            raise ValueError(f"{self.dialect} expresses the peer-to-peer model by an RTR kind: both or none")
 
     def encode(self) -> bytes:
         """Return the four octets, in network byte order."""

@@ -807,7 +807,7 @@ async def open_stream(
 
 
 async def prepare_stream(stream: Stream, options: Options, lower: mpa.Connection) -> None:
-    """Tell the stream the results of the negotiation; the data path is still in stream mode."""
+    """Give the stream the results of the negotiation; the data path is still in stream mode."""
     negotiated = lower.negotiated
     await stream.begin(negotiated.ird, negotiated.ord, lambda: _mulpdu(lower, options))
 

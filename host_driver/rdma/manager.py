@@ -260,7 +260,7 @@ class Listener:
             yield await self.request()
 
     async def _take(self) -> None:
-        told = False
+        reported = False
         while True:
             try:
                 arrival = await self._lower.arrival()
@@ -268,12 +268,12 @@ class Listener:
                 if self._hearing:
                     await self._drop_oldest(str(error))
                     continue
-                if not told:  # once, until a connection is accepted again
+                if not reported:  # once, until a connection is accepted again
                     self._failed(self.address, error)
-                told = True
+                reported = True
                 await asyncio.sleep(_PAUSE)  # a file descriptor may become free
                 continue
-            told = False
+            reported = False
             if len(self._hearing) >= HEARING:
                 await self._drop_oldest(f"{HEARING} newer connections wait")
             task = asyncio.create_task(self._hear(arrival))

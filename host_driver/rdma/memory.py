@@ -181,7 +181,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Registered memory of the other end, as messages tell it: TO (64), STag (32) and length (32).
+    """Registered memory of the other end, as messages carry it: TO (64), STag (32) and length (32).
 
     Its octets have TOs that do not wrap (RFC 5041 §7.1): if they would, there is no such place, but a ValueError.
     """

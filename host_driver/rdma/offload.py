@@ -104,7 +104,7 @@ class OffloadStream(Stream):
         self._done = 0  # as last read
         self._status: dict[str, int] = {field.name: 0 for field in _STATUS.fields}
 
-    # What the engine is told
+    # Commands to the engine
 
     def _push(self, command: list[int]) -> None:
         self._device.push("RDMA_COMMAND", *command)

@@ -153,7 +153,7 @@ Results = Bandwidth | Latency
 
 
 async def server(listener: Listener, settings: Settings) -> Results | None:
-    """Serve one client; returns the client's results, or those of this end if the client does not tell its own.
+    """Serve one client; returns the client's results, or those of this end if the client does not report its own.
 
     In ib_read_lat there are none.
 

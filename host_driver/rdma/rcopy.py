@@ -97,9 +97,9 @@ async def _request(rsocket: Rsocket, command: _Command, value: int, more: bytes,
 
 
 async def _response(rsocket: Rsocket, command: _Command, what: str) -> None:
-    version, told, length, value, _ = _HEADER.unpack(await rsocket.recv_exactly(_HEADER.size))
-    if (version, told, length) != (0, command | _RESPONSE, _HEADER.size):
-        raise RcopyError(f"the server answered {command.name} with version {version}, {told:#04x}, {length} octets")
+    version, answered, length, value, _ = _HEADER.unpack(await rsocket.recv_exactly(_HEADER.size))
+    if (version, answered, length) != (0, command | _RESPONSE, _HEADER.size):
+        raise RcopyError(f"the server answered {command.name} with version {version}, {answered:#04x}, {length} octets")
     if value:
         raise RcopyError(f"the server {what}: {os.strerror(value)}")
 

@@ -1,6 +1,6 @@
 """The sockets of librdmacm (rsockets), as they are over iWARP: streams of octets on RDMA Writes and Sends.
 
-Each end has a buffer, into which the peer writes, and a table, in which the peer tells where its buffer has room. Their
+Each end has a buffer, into which the peer writes, and a table, in which the peer shows where its buffer has room. Their
 places are in the private data of the startup frames. Octets go as RDMA Writes into the buffer of the receiver, each
 followed by a message, a Send of 4 octets::
 
@@ -12,7 +12,7 @@ followed by a message, a Send of 4 octets::
 
 A message has an operation in its upper 3 bits and a value in the others. An entry is half of a buffer, which has been
 read and may be written again. Tables and messages are in the byte order of the end whose table is written or that
-reads the message; the private data tells that order, and is itself in network order. This end is little-endian.
+reads the message; the private data has that order, and is itself in network order. This end is little-endian.
 
 ``Rsocket.map`` and ``Rsocket.write_at`` are riomap and riowrite: an end maps memory at offsets, and its peer writes
 there directly, without a message.
@@ -155,7 +155,7 @@ class _Offer(NamedTuple):
 
 
 class _End:
-    """The memory of this end, which exists before the connection, as the startup frame tells where it is."""
+    """The memory of this end, which exists before the connection: its place is in the startup frame."""
 
     def __init__(self, settings: Settings, stags: StagTable | None = None) -> None:
         self.settings = settings
@@ -281,10 +281,10 @@ class Rsocket:
         self._readable = True
         self._place = 0  # in the buffer, of the next octet to be read
         self._open = end.half  # octets that the peer may still write
-        self._free = end.half  # octets that have been read, and that the peer has not been told of
+        self._free = end.half  # octets that have been read, and not been freed for the peer
         self._freed = end.half  # their place
         self._read = 0  # number of messages whose octets have been read, modulo 2^16
-        self._told = 0  # ``_read`` in the latest CREDIT
+        self._credited = 0  # ``_read`` in the latest CREDIT
         self._entry = 1 % peer.entries  # the next entry of the peer's table to be written
         self._maps: dict[int, Region] = {}  # by their index in the peer's table
         self._pump = asyncio.create_task(self._follow())
@@ -340,13 +340,13 @@ class Rsocket:
     async def shutdown(self) -> None:
         """Close this end's half: the peer then receives nothing more. Idempotent."""
         async with self._sending:
-            await self._tell_end(_Control.SHUTDOWN if self._readable else _Control.DISCONNECT)
+            await self._announce_end(_Control.SHUTDOWN if self._readable else _Control.DISCONNECT)
 
     async def close(self) -> None:
-        """Tell the peer, close the connection, and release everything. Idempotent, and never raises."""
+        """Announce the end, close the connection, and release everything. Idempotent, and never raises."""
         try:
             async with asyncio.timeout(self.connection.options.linger), self._sending:
-                await self._tell_end(_Control.DISCONNECT)
+                await self._announce_end(_Control.DISCONNECT)
         except TimeoutError:  # the peer takes nothing
             await self.connection.abort()
         except (RdmaError, RsocketError):
@@ -386,13 +386,13 @@ class Rsocket:
         return index
 
     def unmap(self, number: int) -> None:
-        """Withdraw a map (riounmap). The peer is not told: what it writes there from now on ends the connection."""
+        """Withdraw a map (riounmap). The peer gets no message: what it writes there from now on ends the connection."""
         self._maps.pop(number).deregister()
 
     async def write_at(self, octets: Buffer, offset: int) -> None:
         """Write to the peer's mapped memory (riowrite); returns when the octets have been handed over.
 
-        The peer is not told of them. Raises ValueError for an offset that the peer has not mapped.
+        The peer gets no message. Raises ValueError for an offset that the peer has not mapped.
         """
         view = octets_of(octets)
         async with self._sending:
@@ -410,7 +410,7 @@ class Rsocket:
         for index in range(self._end.settings.maps):
             at = _TARGETS * PLACE_OCTETS + index * _MAP_OCTETS
             [start] = struct.unpack_from(_OURS + _OFFSET, self._end.table, at)
-            target = self._told_place(at + _OFFSET_OCTETS)
+            target = self._written_place(at + _OFFSET_OCTETS)
             if start <= offset < start + target.octets:
                 return start, target
         raise ValueError(f"the peer has not mapped offset {offset}")
@@ -418,17 +418,17 @@ class Rsocket:
     # Sending
 
     def _targets(self, index: int) -> Place:
-        return self._told_place(index * PLACE_OCTETS)
+        return self._written_place(index * PLACE_OCTETS)
 
     def _set_target(self, index: int, target: Place) -> None:
         self._end.table[index * PLACE_OCTETS : (index + 1) * PLACE_OCTETS] = target.encode(_OURS)
 
-    def _told_place(self, at: int) -> Place:
+    def _written_place(self, at: int) -> Place:
         """Return the place that the peer has written into the table; raises RsocketError, which ends the connection."""
         try:
             return Place.decode(self._end.table[at : at + PLACE_OCTETS], _OURS)
         except ValueError as error:
-            wrong = RsocketError(f"the peer tells wrong memory: {error}")
+            wrong = RsocketError(f"the peer offers wrong memory: {error}")
             self._violated(wrong)
             raise wrong from None
 
@@ -461,7 +461,7 @@ class Rsocket:
         due = self._posted
         await self._until(lambda: self._completed >= due)
 
-    async def _tell_end(self, control: _Control) -> None:
+    async def _announce_end(self, control: _Control) -> None:
         if self._writable and not self._error:
             self._writable, self._ended = False, True
             self._post(self._message(_Operation.CONTROL, control))
@@ -483,14 +483,14 @@ class Rsocket:
         return taken
 
     def _give_credit(self) -> None:
-        """Tell the peer when half of the buffer, or half of its messages, have been read."""
+        """Send a CREDIT when half of the buffer, or half of the messages, have been read."""
         half, settings = self._end.half, self._end.settings
         if self._error or self.connection.over or not (self._readable or self._writable):
             return
-        while self._free >= half or (self._read - self._told) & 0xFFFF >= settings.credits // 2:
+        while self._free >= half or (self._read - self._credited) & 0xFFFF >= settings.credits // 2:
             if not self._has_room(kept=0):
                 return  # ``_follow`` tries again
-            self._told = self._read
+            self._credited = self._read
             credit = self._message(_Operation.CREDIT, (self._read + settings.credits) & 0xFFFF)
             try:
                 if self._free < half:

@@ -1,8 +1,8 @@
 """The protocols of librdmacm's rstream and riostream, which measure rsockets.
 
 After an exchange of 16 octets, the client transfers ``count`` times ``size`` octets, then the server as many, for a
-number of iterations. rstream sends them as a stream. riostream writes them to the peer's mapped memory, and tells by
-their last octet when the last of them has arrived: it is 0 for the first turn, and one more for each of the others.
+number of iterations. rstream sends them as a stream. riostream writes them to the peer's mapped memory. Their last
+octet marks the arrival of all: it is 0 for the first turn, and one more for each of the others.
 
 To verify the data, rstream expects octets that count modulo 256 in the whole stream; riostream expects that in the last
 transfer of each turn, apart from its last octet.

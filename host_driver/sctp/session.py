@@ -369,8 +369,8 @@ class Session(Machine[State, Input, Event]):
     def _violated(self, given: Facts) -> list[Event]:
         what = given.what if given.what.startswith("a chunk") else f"{given.what} in state {self.state.name}"
         # An end without RFC 6581 answers function code 5 in the same way
-        told = [self._control(Function.TERMINATE)] if self.state in _MAY_TERMINATE else []
-        return [*told, Failed(Reason.BAD_FRAME, what)]
+        terminates = [self._control(Function.TERMINATE)] if self.state in _MAY_TERMINATE else []
+        return [*terminates, Failed(Reason.BAD_FRAME, what)]
 
     # The active side
 
@@ -384,13 +384,14 @@ class Session(Machine[State, Input, Event]):
         self._theirs = theirs = given.control
         if self.config.enhanced and not theirs.enhanced:
             what = f"{theirs.function} to an Enhanced Initiate (RFC 6581 §10)"
-            raise Otherwise(State.FAILED, *self._told(Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=True)))
+            failed = Failed(Reason.BAD_FRAME, what, may_retry_unenhanced=True)
+            raise Otherwise(State.FAILED, *self._terminate_with(failed))
         if not theirs.enhanced:
             return [Established(self._agree(None))]
         try:
             return [Established(self._agree(conclude(self.config, theirs.enhanced)))]
         except Disagreement as error:
-            raise Otherwise(State.FAILED, *self._told(Failed(error.reason, str(error)))) from None
+            raise Otherwise(State.FAILED, *self._terminate_with(Failed(error.reason, str(error)))) from None
 
     def _rejected(self, given: _Given) -> list[Event]:
         retry = given.control.function is Function.ENHANCED_REJECT
@@ -480,7 +481,7 @@ class Session(Machine[State, Input, Event]):
         return [self._error(Reason.LOCAL), Failed(Reason.LOCAL, given.what)]
 
     def _abort_open(self, given: Facts) -> list[Event]:
-        return self._told(Failed(Reason.LOCAL, given.what))
+        return self._terminate_with(Failed(Reason.LOCAL, given.what))
 
     def _closed(self, given: Facts) -> list[Event]:
         return [Failed(Reason.CONNECTION_LOST, f"{given.what} in state {self.state.name}")]
@@ -489,7 +490,7 @@ class Session(Machine[State, Input, Event]):
         due = "answer to the Initiate" if self.state is State.WAIT_ANSWER else "Initiate"
         return [Failed(Reason.TIMED_OUT, f"no {due} within {self.config.timeout:g} s")]
 
-    def _told(self, failed: Failed) -> list[Event]:
+    def _terminate_with(self, failed: Failed) -> list[Event]:
         """Send the Terminate of RDMAP, a DDP segment, and then that of the session (RFC 5043 §6.2)."""
         code = [] if failed.reason is Reason.BAD_FRAME else [self._error(failed.reason)]
         return [*code, self._control(Function.TERMINATE), failed]

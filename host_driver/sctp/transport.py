@@ -205,7 +205,7 @@ class SctpConnection:
         self._outcome: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
         self._segments: deque[bytes] = deque()
         self._no_more = False
-        self._told = False  # an error has been reported to the peer
+        self._reported = False  # an error has been reported to the peer
         self._gate = Gate()  # for conditions on the attributes above
         self._reader: asyncio.Task[None] | None = None
 
@@ -260,7 +260,7 @@ class SctpConnection:
             async with asyncio.timeout(LINGER):
                 await self._gate.until(lambda: self._session.state is not State.ENDING)
         if self._reader:
-            if self._told:
+            if self._reported:
                 await asyncio.wait((self._reader,), timeout=LINGER)
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
@@ -320,7 +320,7 @@ class SctpConnection:
                 case Ended():
                     self._no_more = True
                 case Failed():
-                    self._told = isinstance(events[0], Transmit)
+                    self._reported = isinstance(events[0], Transmit)
                     self._fail(MpaConnectionError(event.what, event.reason, failed=event))
                 case _:
                     if isinstance(event, Established):

@@ -55,7 +55,7 @@ class Receiver:
         return field
 
     def opens(self, mss: int) -> bool:
-        """Whether the window can be opened enough to tell the peer without waiting for its next segment."""
+        """Whether the window can be opened enough to announce it without waiting for the peer's next segment."""
         growth = self._read + self._ring.size - self.edge
         return growth >= max(min(2 * mss, self._ring.size // 2), 1) and self.edge - self.next <= self._ring.size // 2
 

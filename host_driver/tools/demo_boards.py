@@ -1,6 +1,6 @@
 """The demonstration with boards: both ends move their data by RDMA, in the board by its engine and its memory.
 
-Each end writes a piece into the peer's memory, and tells its length in a Send (RFC 5040 §5.5 rule 10: the piece is
+Each end writes a piece into the peer's memory, and announces its length in a Send (RFC 5040 §5.5 rule 10: the piece is
 there when the Send is delivered). The peer answers with an empty Send when it has taken the piece.
 """
 
@@ -160,11 +160,11 @@ class _Mover:
         self._peer.set_result(Place.decode(bytes(await connection.receive(PLACE_OCTETS))))
         taken, peer_sends = 0, True
         while peer_sends or taken < self._pieces:
-            told = bytes(await connection.receive(_LENGTH))
-            if not told:
+            message = bytes(await connection.receive(_LENGTH))
+            if not message:
                 taken += 1
                 self._taken.release()
-            elif octets := int.from_bytes(told, "big"):
+            elif octets := int.from_bytes(message, "big"):
                 digest.update(self._sink[:octets])
                 end.received += octets
                 await connection.send(b"")

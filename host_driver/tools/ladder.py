@@ -70,16 +70,16 @@ class Step:
 
 
 class Ladder:
-    """The steps so far. ``tell`` is called with each line of text as soon as it is complete.
+    """The steps so far. ``write`` is called with each line of text as soon as it is complete.
 
     Lines have at most ``width`` columns, if those are 58 or more.
     """
 
     def __init__(
-        self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic, width: int = 200
+        self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic, width: int = 200
     ) -> None:
         self.steps: list[Step] = []
-        self._tell = tell
+        self._write = write
         self._width = width
         self._clock = clock
         self._start: float | None = None
@@ -91,7 +91,7 @@ class Ladder:
     def head(self, initiator: Address, responder: Address) -> None:
         """Start the ladder with a line that names the two ends."""
         left, right = f"initiator, port {initiator[1]}", f"responder, port {responder[1]}"
-        self._tell(f"{'seconds':>9}  {left}{right:>{_WIDTH + 1 - len(left)}}")
+        self._write(f"{'seconds':>9}  {left}{right:>{_WIDTH + 1 - len(left)}}")
 
     def add(self, end: Role, what: str, *details: str, sent: bool = False, fields: dict[str, Any]) -> None:
         """Add a step that happened just now."""
@@ -101,7 +101,7 @@ class Ladder:
         step = Step(now - self._start, end, sent, what, details, fields)
         self.steps.append(step)
         for line in step.lines(self._width):
-            self._tell(line)
+            self._write(line)
 
 
 class LadderEnd:

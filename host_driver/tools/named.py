@@ -15,17 +15,17 @@ __all__ = ["NamedFile"]
 class NamedFile(io.FileIO):
     """A file, unbuffered, or a file descriptor that stays open.
 
-    Errors of writing have ``told`` as their file name.
+    Errors of writing have ``shown`` as their file name.
     """
 
-    def __init__(self, file: Path | int, mode: str, told: str) -> None:
+    def __init__(self, file: Path | int, mode: str, shown: str) -> None:
         super().__init__(file, mode, closefd=not isinstance(file, int))
-        self._told = told
+        self._shown = shown
 
     def write(self, octets: Buffer, /) -> int:
         """Write; raises OSError."""
         try:
             return super().write(octets)
         except OSError as error:
-            error.filename = self._told
+            error.filename = self._shown
             raise

@@ -124,7 +124,7 @@ TRANSMIT_CHANGES = {
     (T.FENCED, TI.CLOSE): (T.CLOSED, [Release(reset=False)]),
     (T.BARRED, TI.FENCE_OPEN): (T.OPEN, []),
     (T.BARRED, TI.FINISH): (T.FINISHED, [HalfClose()]),
-    (T.BARRED, TI.TERMINATE): (T.UNTOLD, []),
+    (T.BARRED, TI.TERMINATE): (T.UNREPORTED, []),
     (T.BARRED, TI.TERMINATE_LEFT): (T.ULP_TERMINATED, []),
     (T.BARRED, TI.CLOSE): (T.CLOSED, [Release(reset=False)]),
     (T.OPEN, TI.FINISH): (T.FINISHED, [HalfClose()]),
@@ -134,18 +134,18 @@ TRANSMIT_CHANGES = {
     (T.ULP_TERMINATED, TI.FINISH): (T.FINISHED, [HalfClose()]),
     (T.ULP_TERMINATED, TI.TERMINATE): (T.TERMINATED, [HalfClose()]),
     (T.ULP_TERMINATED, TI.CLOSE): (T.CLOSED, [Release(reset=False)]),
-    (T.FINISHED, TI.TERMINATE): (T.UNTOLD, []),
+    (T.FINISHED, TI.TERMINATE): (T.UNREPORTED, []),
     (T.FINISHED, TI.CLOSE): (T.CLOSED, [Release(reset=False)]),
     (T.TERMINATE_DUE, TI.VALID_FPDU): (T.TERMINATING, [WriteTerminate(b"")]),
     (T.TERMINATE_DUE, TI.TERMINATE_LEFT): (T.TERMINATED, [HalfClose()]),
-    (T.TERMINATE_DUE, TI.NO_FPDU): (T.UNTOLD, []),
-    (T.TERMINATE_DUE, TI.TIMEOUT): (T.UNTOLD, []),
+    (T.TERMINATE_DUE, TI.NO_FPDU): (T.UNREPORTED, []),
+    (T.TERMINATE_DUE, TI.TIMEOUT): (T.UNREPORTED, []),
     (T.TERMINATE_DUE, TI.CLOSE): (T.CLOSED, [Release(reset=True)]),
     (T.TERMINATING, TI.TERMINATE_LEFT): (T.TERMINATED, [HalfClose()]),
-    (T.TERMINATING, TI.TIMEOUT): (T.UNTOLD, []),
+    (T.TERMINATING, TI.TIMEOUT): (T.UNREPORTED, []),
     (T.TERMINATING, TI.CLOSE): (T.CLOSED, [Release(reset=True)]),
     (T.TERMINATED, TI.CLOSE): (T.CLOSED, [Release(reset=False)]),
-    (T.UNTOLD, TI.CLOSE): (T.CLOSED, [Release(reset=True)]),
+    (T.UNREPORTED, TI.CLOSE): (T.CLOSED, [Release(reset=True)]),
 }
 RECEIVE_CHANGES = {
     (R.STARTUP, RI.ENABLE): (R.RECEIVING, []),
@@ -225,9 +225,9 @@ def test_a_terminate_is_known_when_it_leaves_wherever_markers_lie(markers, befor
     for _ in range(3):
         assert life.sent(fpdus.frame(bytes(before))) == []
     assert life.terminate(TERMINATE, 10) == [WriteTerminate(TERMINATE)]
-    assert (life.terminating, life.untold, life.deadline) == (True, True, 10 + PATIENCE)
+    assert (life.terminating, life.unreported, life.deadline) == (True, True, 10 + PATIENCE)
     assert life.sent(fpdus.frame(TERMINATE)) == [HalfClose()]
-    assert (life.terminating, life.untold, life.deadline) == (False, False, None)
+    assert (life.terminating, life.unreported, life.deadline) == (False, False, None)
     assert life.close() == [Release(reset=False)]
 
 
@@ -259,7 +259,7 @@ def test_a_terminate_that_does_not_leave_in_time_makes_the_close_a_reset():
     assert life.tick(10 + PATIENCE - 0.1) == []
     assert life.terminating
     assert life.tick(10 + PATIENCE) == []
-    assert (life.terminating, life.untold) == (False, True)
+    assert (life.terminating, life.unreported) == (False, True)
     assert life.close() == [Release(reset=True)]
 
 
@@ -268,7 +268,7 @@ def test_a_peer_that_closes_without_an_fpdu_ends_the_wait_of_a_terminate():
     life.terminate(TERMINATE, 0)
     assert life.closed_by_peer() == [Drain()]
     life.drained(good=0, fence_open=False)
-    assert (life.terminating, life.untold) == (False, True)
+    assert (life.terminating, life.unreported) == (False, True)
 
 
 @pytest.mark.parametrize("enhanced", [False, True])
@@ -277,7 +277,7 @@ def test_a_terminate_behind_the_end_of_the_peer_does_not_wait_for_its_fpdu(enhan
     life.reported(Event(EventKind.ERROR, Cause.CRC))
     life.drained(good=0, fence_open=False)
     assert life.terminate(TERMINATE, 0) == ([WriteTerminate(TERMINATE)] if enhanced else [])
-    assert (life.terminating, life.untold) == (enhanced, True)
+    assert (life.terminating, life.unreported) == (enhanced, True)
 
 
 def test_an_error_behind_this_end_s_fin_is_a_reset():

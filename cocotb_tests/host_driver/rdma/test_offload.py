@@ -318,7 +318,7 @@ async def small():
     device = SoftwareDevice()
     device.memory = MappedMemory()
     device._engine = Engine(device.memory, regions=8, buffers=2, work=2, reads=2)
-    device._path.seen = device._tell_engine
+    device._path.seen = device._report_rtrs
     return device
 
 

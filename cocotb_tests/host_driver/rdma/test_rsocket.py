@@ -339,7 +339,7 @@ def test_a_peer_that_breaks_the_protocol_is_reported(message, what):
 
 
 @pytest.mark.parametrize("where", ["room", "map"])
-def test_a_peer_that_tells_memory_that_wraps_is_reported(where):
+def test_a_peer_that_offers_memory_that_wraps_is_reported(where):
     async def test():
         raw = Raw()
         async with against(raw, maps=1) as server:
@@ -412,7 +412,7 @@ def test_numbers_of_messages_wrap():
             await asyncio.sleep(0.02)  # both ends have the first CREDIT
             start = 0xFFF0
             client._sent, client._limit = start, (start + 384) & 0xFFFF
-            server._read = server._told = start
+            server._read = server._credited = start
             for number in range(100):
                 await client.send(bytes([number & 0xFF]))
                 assert await server.recv() == bytes([number & 0xFF])

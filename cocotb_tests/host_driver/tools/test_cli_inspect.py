@@ -78,7 +78,7 @@ def test_the_port_of_a_board_is_shown_through_its_uart(rnic, board):  # noqa: F8
     assert out.splitlines()[:6] == [
         "address         10.0.0.2/24, MAC 02:00:0a:00:00:02, gateway 10.0.0.1",
         "link            up, 1000 Mb/s, full duplex; frames do not pass",
-        "told by         MDIO, by the PHY at 7",
+        "reported by     MDIO, by the PHY at 7",
         "in band         down",
         "PHY at 0        identifier 03625e62, link down",
         "PHY at 7        identifier 03625e63, link up",

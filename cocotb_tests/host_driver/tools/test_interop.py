@@ -32,7 +32,7 @@ from open_rnic.host_driver.tools.interop import (
     tools,
 )
 from open_rnic.host_driver.tools.interop.cable import Plan
-from open_rnic.host_driver.tools.interop.case import Case, Finding, Transfer, tell
+from open_rnic.host_driver.tools.interop.case import Case, Finding, Transfer, describe
 from open_rnic.host_driver.tools.interop.cases import MATRIX, perftest, programs
 from open_rnic.host_driver.tools.interop.errors import InteropError
 from open_rnic.host_driver.tools.interop.matrix import Row, fitting, one_of_each
@@ -82,7 +82,7 @@ def test_cases_can_be_listed_without_running_them(capsys):
 
 # The choice of one case of each kind
 
-WORDS = ({"to-guest", "asked"}, {"from-guest", "replied"})  # the ends of names that tell our role
+WORDS = ({"to-guest", "asked"}, {"from-guest", "replied"})  # the ends of names that give our role
 
 
 def fits():
@@ -508,10 +508,10 @@ def test_the_row_of_perftest_has_rates_of_the_asked_messages(asked, row, good):
 
 
 def test_an_unexpected_error_reports_its_origin():
-    assert matrix._told(case.Mismatch("this")) == "Mismatch: this"
+    assert matrix._line(case.Mismatch("this")) == "Mismatch: this"
     with pytest.raises(IndexError) as caught:
         [][0]
-    assert "IndexError: list index out of range (test_interop.py:" in matrix._told(caught.value)
+    assert "IndexError: list index out of range (test_interop.py:" in matrix._line(caught.value)
 
 
 def test_earlier_captures_of_other_rows_are_kept(monkeypatch, tmp_path):
@@ -568,7 +568,7 @@ def test_the_window_of_a_guest_in_the_network_of_qemu_ends_between_words():
 def test_startup_frames_are_described_briefly():
     data = EnhancedData(ird=NO_NEGOTIATION, ord=2, peer_to_peer=True, rtr=frozenset({Rtr.WRITE}))
     frame = StartupFrame(FrameKind.REPLY, markers=True, enhanced=data, private_data=b"x")
-    assert tell(frame) == "Reply Rev 2, M=1 C=1 S=1, A=1 Write RTR, IRD 0x3FFF ORD 2, 1 octets of private data"
+    assert describe(frame) == "Reply Rev 2, M=1 C=1 S=1, A=1 Write RTR, IRD 0x3FFF ORD 2, 1 octets of private data"
 
 
 # Other functions of a case

@@ -111,7 +111,7 @@ async def _serving(
 
 @contextlib.asynccontextmanager
 async def _watched(rnic: UdpRnic) -> AsyncIterator[None]:
-    """Cancel the body if the RNIC fails, and then raise its failure: nothing would tell those who wait for TCP."""
+    """Cancel the body if the RNIC fails, and then raise its failure: nothing else would end the waits for TCP."""
     body = asyncio.current_task()
     assert body is not None
 

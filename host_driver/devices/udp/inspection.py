@@ -1,4 +1,4 @@
-"""What an RNIC tells about its Ethernet port: the link, the PHYs, the addresses, and the counters of frames."""
+"""The state of the Ethernet port of an RNIC: the link, the PHYs, the addresses, and the counters of frames."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Inspection:
     """The Ethernet port of an RNIC.
 
     ``running`` is whether frames pass, ``source`` where the state of the link comes from, and ``phy`` the address at
-    which the RNIC reads its PHY. ``in_band`` is what the PHY has told between frames, if the interface is RGMII.
+    which the RNIC reads its PHY. ``in_band`` is the state that it reports between frames, if the interface is RGMII.
     ``counters`` are the MAC's, ``discarded`` those of the network path behind it.
     """
 
@@ -103,7 +103,7 @@ async def _phy(rnic: UdpRnic, address: int) -> Phy | None:
     high = await _phy_register(rnic, address, _ID_HIGH)
     if high is None:
         return None
-    # The first read of the status tells that the link has been down since the one before (IEEE 802.3 §22.2.4.2.13).
+    # The first read of the status reports that the link has been down since the one before (IEEE 802.3 §22.2.4.2.13).
     numbers = _ID_LOW, _STATUS, _STATUS
     low, _, status = [await _phy_register(rnic, address, number) or 0 for number in numbers]
     return Phy(address, high << 16 | low, bool(status & _LINK_STATUS))

@@ -12,7 +12,7 @@ from cocotb.utils import get_sim_time
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiStreamBus, AxiStreamFrame, AxiStreamSink, AxiStreamSource
 
 from open_rnic.host_driver.devices.sim.signals import start_clock
-from open_rnic.host_driver.tools.bench.simulation import task, tell
+from open_rnic.host_driver.tools.bench.simulation import report, task
 from open_rnic.rtl.registers import BY_NAME
 
 PERIOD = 10  # ns
@@ -60,4 +60,4 @@ async def measure(dut: Any) -> None:
             raise ValueError("a ULPDU was altered on its way")
     seconds = perf_counter() - start
     carrier.cancel()
-    tell((seconds, round((get_sim_time("ns") - before) / PERIOD)))
+    report((seconds, round((get_sim_time("ns") - before) / PERIOD)))

@@ -14,7 +14,7 @@ from cocotb.triggers import ClockCycles
 
 from open_rnic.host_driver.devices.sim.signals import start_clock
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
-from open_rnic.host_driver.tools.bench.simulation import task, tell
+from open_rnic.host_driver.tools.bench.simulation import report, task
 from open_rnic.host_driver.tools.bench.streams import OFFSET, Bench
 
 
@@ -41,4 +41,4 @@ async def measure(dut: Any) -> None:
     packets = [bench.read(name, came[name]).packets for name in ("tx_mpa", "rx_ulpdu")]
     if packets != [fpdus, ulpdus]:
         raise ValueError("a packet was altered on its way")
-    tell((seconds, 1 + max(beats[-1][0] for beats in came.values())))
+    report((seconds, 1 + max(beats[-1][0] for beats in came.values())))

@@ -84,16 +84,16 @@ async def _main(files: int) -> None:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-    def tell(what: dict[str, Any]) -> None:
-        print(json.dumps(what), flush=True)
+    def write(values: dict[str, Any]) -> None:
+        print(json.dumps(values), flush=True)
 
     commands = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
     async with await rdma.listen() as listener:
         accepting = asyncio.create_task(accept())
-        tell({"port": listener.address[1]})
+        write({"port": listener.address[1]})
         while await commands.readline():
-            tell({**held(domain), "rss": rss(), "cpu": cpu()})
+            write({**held(domain), "rss": rss(), "cpu": cpu()})
         accepting.cancel()
 
 

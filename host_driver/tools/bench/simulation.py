@@ -12,7 +12,7 @@ from typing import Any
 
 from open_rnic.host_driver.devices.sim.build import Simulation, environment
 
-__all__ = ["MeasurementError", "run", "stream_fields", "task", "tell"]
+__all__ = ["MeasurementError", "report", "run", "stream_fields", "task"]
 
 TASK, RESULT = "task.json", "result.json"  # in the folder in which the simulation runs
 
@@ -59,6 +59,6 @@ def task() -> Any:
     return json.loads(Path(TASK).read_text())
 
 
-def tell(result: Any) -> None:
+def report(result: Any) -> None:
     """Write the result; to be called inside the simulation."""
     Path(RESULT).write_text(json.dumps(result))

@@ -132,7 +132,7 @@ def build(
             return
         except BuildError as error:
             raise CommandError(f"{board}: {error}") from None
-    _tell(result, address)
+    _show(result, address)
     if not result.met:
         slow = "; ".join(f"{name}: {_clock(*result.clocks[name])}" for name in result.slow)
         better = "another --seed" if core is Core.RNIC else "another --seed or fewer --lanes"
@@ -143,7 +143,7 @@ def _clock(reached: float, asked: float) -> str:
     return f"{reached / 1e6:.1f} MHz reached, {asked / 1e6:.1f} MHz asked"
 
 
-def _tell(result: Result, address: StaticAddress | None) -> None:
+def _show(result: Result, address: StaticAddress | None) -> None:
     rows = [(kind, f"{used:,}", f"{available:,}") for kind, (used, available) in result.cells.items()]
     show_tables([Table("", ("", "used", "available"), rows, left=(0,))])
     begin, end, logic, wires = result.path

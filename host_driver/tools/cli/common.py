@@ -113,8 +113,8 @@ def whole_file(path: Path) -> Iterator[TextIO]:
         fresh.unlink(missing_ok=True)
 
 
-def _text(file: Path, mode: str, told: Path) -> TextIO:
-    return io.TextIOWrapper(io.BufferedWriter(NamedFile(file, mode, str(told))))
+def _text(file: Path, mode: str, shown: Path) -> TextIO:
+    return io.TextIOWrapper(io.BufferedWriter(NamedFile(file, mode, str(shown))))
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -179,7 +179,7 @@ def demo(
         connections=connections,
         network=Network(transport, drop, pcap, attached, boards),
     )
-    ladder = Ladder((lambda _: None) if as_json else _tell, width=console().width)
+    ladder = Ladder((lambda _: None) if as_json else _print, width=console().width)
     if boards:
         names = [name or "the software twin" for name in boards]
     if not as_json:
@@ -190,7 +190,7 @@ def demo(
         where = "on loopback" if transport is Kind.KERNEL else f"in {_TCP[transport]} over a frame pipe"
         if boards:
             where = "over a frame pipe" if simulated else "over the network"
-        _tell(f"Two endpoints over TCP {where}, {both}.\n")
+        _print(f"Two endpoints over TCP {where}, {both}.\n")
     # Both ends open one after the other: the first is the initiator's.
     next_name = cycle((names * 2)[: len(Role)])
     try:
@@ -201,8 +201,8 @@ def demo(
     except (ValueError, DdpError) as error:
         raise CommandError(str(error)) from None
     if as_json:
-        told = results[0].as_json() if connections == 1 else {"connections": [result.as_json() for result in results]}
-        print(json.dumps({**told, "ladder": [step.as_json() for step in ladder.steps]}))
+        shown = results[0].as_json() if connections == 1 else {"connections": [result.as_json() for result in results]}
+        print(json.dumps({**shown, "ladder": [step.as_json() for step in ladder.steps]}))
     elif connections == 1:
         _show(*results)
     else:
@@ -258,7 +258,7 @@ def _size(device: str, waves: bool, transport: Kind) -> int:
     return _SIZE_OF_A_BOARD if "serial:" in device or "udp:" in device else _SIZE
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     print(line, flush=True)
 
 

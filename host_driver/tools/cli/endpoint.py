@@ -383,7 +383,7 @@ class Report:
         """Return a report for the connection with this peer."""
         return Report(self._json, several=self._several, peer=peer)
 
-    def _tell(self, event: str, line: str, *, wrong: bool = False, **fields: object) -> None:
+    def _event(self, event: str, line: str, *, wrong: bool = False, **fields: object) -> None:
         line = f"[{place(self._peer)}] {line}" if self._peer and self._several else line
         if self._json:
             peer = {"peer": list(self._peer[:2])} if self._peer else {}
@@ -407,7 +407,7 @@ class Report:
 
     def listening(self, address: Address) -> None:
         """Report that the port is open."""
-        self._tell("listening", f"listening at {place(address)}", address=address[0], port=address[1])
+        self._event("listening", f"listening at {place(address)}", address=address[0], port=address[1])
 
     def request(self, request: ConnectionRequest) -> None:
         """Report a connection request."""
@@ -418,7 +418,7 @@ class Report:
             parts.append("RTR " + " or ".join(kind.capitalize() for kind in rtr))
         if enhanced:
             parts.append(f"IRD {_depth(request.ird)}, ORD {_depth(request.ord)}")
-        self._tell(
+        self._event(
             "request",
             f"request from {place(request.peer)}: {', '.join(parts)}{_private(request.private_data)}",
             model=model_name(request.model),
@@ -448,7 +448,7 @@ class Report:
         markers = {(1, 1): "both ways", (1, 0): "sent", (0, 1): "received"}.get((agreed.markers_tx, agreed.markers_rx))
         parts.append(f"markers {markers}" if markers else "no markers")
         parts.append(f"MULPDU {connection.mulpdu}")
-        self._tell(
+        self._event(
             "established",
             f"established with {place(connection.peer)}: {', '.join(parts)}{_private(agreed.private_data)}",
             local=list(connection.local[:2]),
@@ -471,7 +471,7 @@ class Report:
 
     def retrying(self, error: MpaConnectionError) -> None:
         """Report that the first attempt failed, and that a second one without enhanced frames follows."""
-        self._tell(
+        self._event(
             "fallback",
             f"retrying without enhanced frames, which the peer seems not to support: {error}",
             reason=str(error),
@@ -489,7 +489,7 @@ class Report:
         by, who = (By.PEER, "the peer") if theirs.kind is FrameKind.REPLY else (By.LOCAL, "this end")
         enhanced = theirs.enhanced
         depths = f", the peer's IRD {_depth(enhanced.ird)}, ORD {_depth(enhanced.ord)}" if enhanced else ""
-        self._tell(
+        self._event(
             "rejected",
             f"rejected by {who}: {what}{depths}{_private(private_data)}",
             wrong=True,
@@ -505,7 +505,7 @@ class Report:
         octets = bytes(received)
         text = _readable(octets)
         shown = octets[:32].hex() + "…" * (len(octets) > 32) if text is None else json.dumps(text, ensure_ascii=False)
-        self._tell(
+        self._event(
             "received",
             f"received {len(octets)} octets{f': {shown}' if octets else ''}",
             octets=len(octets),
@@ -531,10 +531,10 @@ class Report:
             error = TerminatedError(Terminate(2, 0, error.terminate_code), By.LOCAL, str(error))
         match error:
             case None | ClosedError():
-                self._tell("closed", "closed")
+                self._event("closed", "closed")
                 return Status.CLOSED
             case TerminatedError(layer=layer, type=kind, code=code, by=by):
-                self._tell(
+                self._event(
                     "terminated",
                     f"terminated: {error}",
                     wrong=True,
@@ -549,7 +549,7 @@ class Report:
             case _:
                 reason = error.reason if isinstance(error, MpaConnectionError | LostError) else None
                 stage = "startup" if isinstance(error, MpaConnectionError) and error.failed else self._stage
-                self._tell("failed", str(error), wrong=True, reason=str(error), code=_code(reason), stage=stage)
+                self._event("failed", str(error), wrong=True, reason=str(error), code=_code(reason), stage=stage)
         return status_of(error)
 
 
@@ -601,7 +601,7 @@ def _readable(octets: bytes) -> str | None:
     return text if all(one.isprintable() or one in "\n\t" for one in text) else None
 
 
-def tell_failure(peer: Address, error: Exception) -> None:
+def report_failure(peer: Address, error: Exception) -> None:
     """Report in one line that the connection with this peer failed."""
     print(f"rnic: [{place(peer)}] {line_of(error)}", file=sys.stderr, flush=True)
 
@@ -610,12 +610,12 @@ def tell_failure(peer: Address, error: Exception) -> None:
 async def listening(
     network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]], host: str, port: int, config: Config
 ) -> AsyncIterator[tuple[Listener, Tcp]]:
-    """Listen in a network until the body ends, and tell of connections that fail before they are requests."""
+    """Listen in a network until the body ends, and report connections that fail before they are requests."""
     from open_rnic.host_driver import rdma
 
     async with network as (tcp, device):
         await prepare(device)
-        async with await rdma.listen(host, port, config, device=device, failed=tell_failure, tcp=tcp) as listener:
+        async with await rdma.listen(host, port, config, device=device, failed=report_failure, tcp=tcp) as listener:
             yield listener, tcp
 
 
@@ -632,9 +632,9 @@ async def serve_requests(
 async def serve_all(
     requests: AsyncIterable[ConnectionRequest],
     handle: Callable[[ConnectionRequest], Awaitable[object]],
-    failed: Callable[[Address, Exception], object] = tell_failure,
+    failed: Callable[[Address, Exception], object] = report_failure,
 ) -> None:
-    """Handle each request in a task of its own. ``failed`` is told whatever one raises, and the others go on."""
+    """Handle each request in a task of its own. ``failed`` gets whatever one raises, and the others go on."""
 
     async def guarded(request: ConnectionRequest) -> None:
         try:

@@ -46,17 +46,17 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     """Return the names and values that are shown."""
     gateway = f", gateway {found.gateway}" if int(found.gateway) else ""
     yield "address", f"{found.address}, MAC {found.mac.hex(':')}{gateway}"
-    yield "link", f"{_told(found.link)}; frames {'pass' if found.running else 'do not pass'}"
+    yield "link", f"{_state(found.link)}; frames {'pass' if found.running else 'do not pass'}"
     match found.source:
         case LinkSource.MDIO:
             answers = "" if found.phy_answers else ", which does not answer"
-            yield "told by", f"MDIO, by the PHY at {found.phy}{answers}"
+            yield "reported by", f"MDIO, by the PHY at {found.phy}{answers}"
         case LinkSource.IN_BAND:
-            yield "told by", "RGMII, between frames"
+            yield "reported by", "RGMII, between frames"
         case _:
-            yield "told by", "nobody: it is fixed"
+            yield "reported by", "nothing: it is fixed"
     if found.in_band:
-        yield "in band", _told(found.in_band)
+        yield "in band", _state(found.in_band)
     for phy in found.phys:
         link = "up" if phy.link else "down"
         yield f"PHY at {phy.address}", f"identifier {phy.identifier:08x}, link {link}"
@@ -68,7 +68,7 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
         yield f"path {name}", f"{count:,}"
 
 
-def _told(link: Link) -> str:
+def _state(link: Link) -> str:
     return f"up, {link.speed} Mb/s, {'full' if link.full_duplex else 'half'} duplex" if link.up else "down"
 
 

@@ -13,7 +13,7 @@ from open_rnic.host_driver.tools.cli.endpoint import (
     listening,
     place,
     port_number,
-    tell_failure,
+    report_failure,
 )
 from open_rnic.rtl.registers import Role
 
@@ -69,7 +69,7 @@ async def _serve(
             except ConnectionError as error:
                 if once:
                     raise
-                tell_failure(request.peer, error)
+                report_failure(request.peer, error)
             changed = sum(one != other for one, other in zip(before, octets, strict=True))
             print(f"{place(request.peer)} has gone: {changed} octets have changed", flush=True)
             if once:

@@ -247,7 +247,7 @@ class Setting:
     ) -> rdma.Connection:
         """Connect to the guest's server, or to ``port`` of this machine. ``mulpdu``: see ``rdma.Options``.
 
-        Unless ``nudged`` is set, or ``nudge`` is called later, nothing tells whether siw has overlooked FPDUs.
+        Unless ``nudged`` is set, or ``nudge`` is called later, FPDUs that siw has overlooked are not noticed.
         """
         seen = self.observer()
         connection = await rdma.connect(
@@ -336,12 +336,12 @@ class Setting:
     @property
     def reply(self) -> str:
         """A short description of siw's first startup frame."""
-        return tell(self.first.received) if self.first.received else "no startup frame"
+        return describe(self.first.received) if self.first.received else "no startup frame"
 
     @property
     def ours(self) -> str:
         """A short description of our first startup frame."""
-        return tell(self.first.sent) if self.first.sent else "no startup frame"
+        return describe(self.first.sent) if self.first.sent else "no startup frame"
 
     @contextlib.contextmanager
     def measured(self, octets: int, *connections: rdma.Connection) -> Iterator[None]:
@@ -369,7 +369,7 @@ def check(holds: bool, what: str) -> None:
         raise Mismatch(what)
 
 
-def tell(frame: StartupFrame) -> str:
+def describe(frame: StartupFrame) -> str:
     """Return a short description of a startup frame."""
     name = "Request" if frame.kind is FrameKind.REQUEST else "Reply"
     parts = [f"{name} Rev {frame.rev}"]

@@ -215,13 +215,13 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
             except TimeoutError:
                 wrong.append(f"not finished within {case.timeout:g} s")
             except Exception as error:  # any error fails this row only, and the other rows run
-                wrong.append(_told(error))
+                wrong.append(_line(error))
             if not case.kills or guest.alive:
                 await _quiet(raw)
         if (fault := guest.fault) and not case.kills:
             wrong.append(f"error of the guest's kernel: {fault}")
     except Exception as error:
-        wrong.append(_told(error))
+        wrong.append(_line(error))
     clear = None if case.kills else asyncio.create_task(guest.clear())  # while the capture is checked
     try:
         traffic = extract(raw, capture, aligned, setting.ports)
@@ -241,7 +241,7 @@ async def _row(bench: Bench, case: Case, name: str, device: OpenDevice) -> Row:
             wrong.append(f"the network cut the CRC of our FPDU at octet {at}, and siw refuses such a CRC")
             split = True
     except Exception as error:
-        wrong.append(f"the capture could not be checked: {_told(error)}")
+        wrong.append(f"the capture could not be checked: {_line(error)}")
     if clear is None or not await clear:
         if clear:
             _log.info("%s: the guest is not in its initial state; booting another one", case.name)
@@ -268,7 +268,7 @@ def _seen_in(traffic: Traffic, setting: Setting, case: Case, finding: Finding, w
     return finding
 
 
-def _told(error: Exception) -> str:
+def _line(error: Exception) -> str:
     """Return an error as one line, with its place in the source unless the message is complete."""
     said = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, (Mismatch, RpingError, RdmaError, MpaConnectionError, DeviceError, InteropError, OSError)):

@@ -60,7 +60,7 @@ static uint32_t crc32_of(const uint8_t *octets, uint32_t count)
 	return ~crc;
 }
 
-static void tell_parameters(const char *what, struct rdma_conn_param *param)
+static void print_parameters(const char *what, struct rdma_conn_param *param)
 {
 	printf("%s: ird %u ord %u private ", what, param->responder_resources, param->initiator_depth);
 	for (int n = 0; n < param->private_data_len; n++)
@@ -254,7 +254,7 @@ int main(int count, char **words)
 		printf("listening\n");
 		if (rdma_get_request(made, &id))
 			fail("rdma_get_request");
-		tell_parameters("request", &id->event->param.conn);
+		print_parameters("request", &id->event->param.conn);
 		if (reject) {
 			if (rdma_reject(id, private_data, private_octets))
 				fail("rdma_reject");
@@ -272,12 +272,12 @@ int main(int count, char **words)
 			int why = errno;
 			if (id->event) {
 				printf("event %s status %d\n", rdma_event_str(id->event->event), id->event->status);
-				tell_parameters("reply", &id->event->param.conn);
+				print_parameters("reply", &id->event->param.conn);
 			}
 			errno = why;
 			fail("rdma_connect");
 		}
-		tell_parameters("established", &id->event->param.conn);
+		print_parameters("established", &id->event->param.conn);
 	}
 	if (!silent && listens) {
 		take_offer();

@@ -84,7 +84,7 @@ def table(rows: Sequence[Row], title: str) -> Table:
 
 def _of_each(group: Sequence[Row], cell: Callable[[Row], str]) -> str:
     """Return the text of a cell for these rows, by device where it differs."""
-    told = [cell(row) for row in group]
-    if len(set(told)) == 1:
-        return told[0]
-    return "; ".join(f"{row.device}: {each}" for row, each in zip(group, told, strict=True))
+    texts = [cell(row) for row in group]
+    if len(set(texts)) == 1:
+        return texts[0]
+    return "; ".join(f"{row.device}: {each}" for row, each in zip(group, texts, strict=True))

@@ -11,7 +11,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 
 from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.devices.sim.signals import start_clock
-from open_rnic.host_driver.tools.bench.simulation import task, tell
+from open_rnic.host_driver.tools.bench.simulation import report, task
 from open_rnic.rtl.rdma.registers import BY_NAME
 from open_rnic.rtl.tcp.words import State
 
@@ -223,5 +223,5 @@ async def measure(dut: Any) -> None:
         await ClockCycles(dut.clk, 4)
         dut.rst.value = 0
         results.append(await run(dut, case))
-    tell(results)
+    report(results)
 

@@ -9,7 +9,7 @@ import cocotb
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from open_rnic.host_driver.devices.sim.signals import start_clock
-from open_rnic.host_driver.tools.bench.simulation import task, tell
+from open_rnic.host_driver.tools.bench.simulation import report, task
 
 QUIET = 40  # cycles without any transfer after which the segment is empty: more than the latency of any block
 _PORT = "payload", "valid", "ready"
@@ -105,4 +105,4 @@ async def measure(dut: Any) -> None:
     asked = task()
     for name in asked["inputs"]:
         getattr(dut, name).value = 0
-    tell([await run(dut, case) for case in asked["cases"]])
+    report([await run(dut, case) for case in asked["cases"]])

@@ -129,14 +129,14 @@ class _Phy(wiring.Component):  # type: ignore[misc]
     -------
     rx, tx, speed, status
         As those of :class:`.RgmiiAdapter`.
-    received, sent, told : In(RxOctets()), Out(TxOctets()), In(LinkState())
+    received, sent, in_band : In(RxOctets()), Out(TxOctets()), In(LinkState())
         The other side.
     """
 
     def __init__(self) -> None:
         super().__init__({
             "rx": Out(RxOctets()), "tx": In(TxOctets()), "speed": In(Speed), "status": Out(LinkState()),
-            "received": In(RxOctets()), "sent": Out(TxOctets()), "told": In(LinkState()),
+            "received": In(RxOctets()), "sent": Out(TxOctets()), "in_band": In(LinkState()),
         })  # fmt: skip
 
     def elaborate(self, platform: object) -> Module:
@@ -146,7 +146,7 @@ class _Phy(wiring.Component):  # type: ignore[misc]
         m.d.mac_tx += [
             self.tx.strobe.eq(self.sent.strobe), self.sent.valid.eq(self.tx.valid), self.sent.data.eq(self.tx.data)
         ]  # fmt: skip
-        m.d.sync += self.status.eq(self.told)
+        m.d.sync += self.status.eq(self.in_band)
         return m
 
 
@@ -155,7 +155,7 @@ class _AtPhy(wiring.Component):  # type: ignore[misc]
 
     def __init__(self, block: Any, phy: _Phy, *, join: bool):
         self._block, self._phy, self._join = block, phy, join
-        self._sides = {"received": phy, "sent": phy, "told": phy}
+        self._sides = {"received": phy, "sent": phy, "in_band": phy}
         if not join:
             self._sides |= dict.fromkeys(block.signature.members, block)
         else:

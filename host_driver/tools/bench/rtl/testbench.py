@@ -11,7 +11,7 @@ from cocotb.triggers import ClockCycles
 from open_rnic.host_driver.devices.sim.signals import start_clock
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.tools.bench.rtl.cycles import FULL, SHORT, Load
-from open_rnic.host_driver.tools.bench.simulation import task, tell
+from open_rnic.host_driver.tools.bench.simulation import report, task
 from open_rnic.host_driver.tools.bench.streams import OFFSET, Bench
 from open_rnic.rtl.registers import Verdict
 
@@ -96,4 +96,4 @@ async def measure(dut: Any) -> None:
         for direction in asked["latencies"] for octets in (SHORT, FULL) for behind in (None, SHORT, FULL)
         for markers in (False, True)
     ]  # fmt: skip
-    tell({"flows": flows, "latencies": latencies})
+    report({"flows": flows, "latencies": latencies})

@@ -30,13 +30,13 @@ async def _dies_receiving(setting: Setting) -> Finding:
                 written += 1
 
         writing = asyncio.create_task(write())
-        told = await _killed(setting, connection, lambda: setting.first.octets_out)
+        result = await _killed(setting, connection, lambda: setting.first.octets_out)
         try:
             await writing
         except RdmaError as error:  # also after a FIN, because later segments are answered with RST
             check(isinstance(error, rdma.LostError), f"the current RDMA Write ended with another error: {error}")
             ended = f"{written} RDMA Writes of 1 MiB were complete, and the next one failed: {type(error).__name__}"
-    return Finding("was killed", f"{told}; {ended}")
+    return Finding("was killed", f"{result}; {ended}")
 
 
 async def _dies_sending(setting: Setting) -> Finding:
@@ -44,8 +44,8 @@ async def _dies_sending(setting: Setting) -> Finding:
     words = " ".join([f"write={_MESSAGE}"] * 200)
     setting.run(f"peer connect {setting.host} {listener.address[1]} {words}")
     async with await (await listener.request()).accept() as connection, exchanged(connection, _MESSAGE):
-        told = await _killed(setting, connection, lambda: setting.first.octets_in)
-    return Finding("was killed", told)
+        result = await _killed(setting, connection, lambda: setting.first.octets_in)
+    return Finding("was killed", result)
 
 
 async def _killed(setting: Setting, connection: rdma.Connection, moved: Callable[[], int]) -> str:
@@ -65,13 +65,13 @@ async def _killed(setting: Setting, connection: rdma.Connection, moved: Callable
     except TimeoutError:
         raise Mismatch(f"the end of the connection was not reported to the ULP within {_SOON:g} s") from None
     if error is None:  # to MPA, a FIN behind an FPDU is an orderly end, but a FIN inside an FPDU is an error
-        check(setting.first.whole, "the stream ended inside an FPDU, but the ULP was told that the peer closed")
-        told = "TCP ended between two FPDUs, and the ULP was told that the peer closed"
+        check(setting.first.whole, "the stream ended inside an FPDU, but the peer's close was reported to the ULP")
+        result = "TCP ended between two FPDUs, and the peer's close was reported to the ULP"
     else:
         lost = isinstance(error, rdma.LostError) and error.reason is Reason.CONNECTION_LOST
         check(lost, f"another error was reported: {error}")
-        told = f"error 1: {error}"
-    return f"{told}; {before:,} octets were transferred before, and {moved():,} in total"
+        result = f"error 1: {error}"
+    return f"{result}; {before:,} octets were transferred before, and {moved():,} in total"
 
 
 _RULE = "RFC 5044 §8: TCP lost, or closed by a FIN, is error 1, which is reported to the ULP"

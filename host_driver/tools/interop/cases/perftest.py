@@ -47,9 +47,9 @@ async def _from_guest(setting: Setting, settings: Settings) -> Finding:
     results = await perftest.server(listener, settings)
     table = _table(await client, settings)
     if isinstance(results, Bandwidth) and program is not Program.SEND_BW:
-        told = f"{results.rate:.2f}"
-        check(f"{table[3]:.2f}" == told, f"the guest printed {table[3]:.2f} MiB/s, and told our end {told}")
-    siw = f"{setting.reply}; {_told(program, table)}"
+        reported = f"{results.rate:.2f}"
+        check(f"{table[3]:.2f}" == reported, f"the guest printed {table[3]:.2f} MiB/s, and reported {reported}")
+    siw = f"{setting.reply}; {_measured(program, table)}"
     return Finding(siw, f"{setting.ours}; served {settings.iterations} messages", departs=_departs(program))
 
 
@@ -63,17 +63,17 @@ async def _to_guest(setting: Setting, settings: Settings) -> Finding:
 
     results = await perftest.client(connect, settings)
     output = await server
-    told = ""
+    measured = ""
     if program is not Program.READ_LAT:
         table = _table(output, settings)
-        told = f"; {_told(program, table)}"
+        measured = f"; {_measured(program, table)}"
         if isinstance(results, Bandwidth) and program is not Program.SEND_BW:
             ours = f"{results.rate:.2f}"
-            check(f"{table[3]:.2f}" == ours, f"the guest printed {table[3]:.2f} MiB/s, and our end told {ours}")
+            check(f"{table[3]:.2f}" == ours, f"the guest printed {table[3]:.2f} MiB/s, and our end reported {ours}")
     else:
         ended(output)
     ours = f"{settings.iterations} messages of {settings.size} octets"
-    return Finding(f"{setting.reply}{told}", ours, departs=_departs(program))
+    return Finding(f"{setting.reply}{measured}", ours, departs=_departs(program))
 
 
 def _departs(program: Program) -> str:
@@ -99,7 +99,7 @@ def _table(output: Output, settings: Settings) -> list[float]:
     return row
 
 
-def _told(program: Program, table: list[float]) -> str:
+def _measured(program: Program, table: list[float]) -> str:
     value = table[4] if program.latency else table[3]
     if not 0 <= value < inf:
         return "its clock was too unsteady to measure"

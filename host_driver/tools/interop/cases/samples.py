@@ -34,8 +34,8 @@ async def _samples(setting: Setting, program: str, slow: int) -> Finding:
     if not slow:
         written = hashlib.sha256(struct.pack(f"<{_SAMPLES}I", *range(_SAMPLES))).hexdigest()
         check(f"{written}  -" in output.lines, "the program has not written the samples to its standard output")
-    told = " ".join(line for line in output.lines if line.startswith(("received", "dropped")))
-    return Finding(f"{setting.reply}; {told}", _counts(output, signal, status, drops=bool(slow)))
+    printed = " ".join(line for line in output.lines if line.startswith(("received", "dropped")))
+    return Finding(f"{setting.reply}; {printed}", _counts(output, signal, status, drops=bool(slow)))
 
 
 def _counts(output: Output, signal: SignalStatus, status: SampleStatus, *, drops: bool) -> str:
@@ -47,14 +47,14 @@ def _counts(output: Output, signal: SignalStatus, status: SampleStatus, *, drops
     check(4 * received == status.octets, f"{received} samples arrived, but {status.octets} octets were written")
     check(bells == status.bells, f"{bells} doorbells arrived, but {status.bells} were sent")
     check(received + status.dropped == _SAMPLES, f"{received} arrived and {status.dropped} dropped of {_SAMPLES}")
-    check(dropped <= status.dropped, f"the guest was told that {dropped} were dropped, but {status.dropped} were")
+    check(dropped <= status.dropped, f"{dropped} drops were reported to the guest, but there were {status.dropped}")
     check(bool(dropped) == drops, f"{dropped} samples were dropped before others")
     return f"{received} samples written in order, {status.dropped} dropped"
 
 
-def _numbers(output: Output, told: str) -> list[int]:
+def _numbers(output: Output, pattern: str) -> list[int]:
     """Return the numbers of a line that the guest's program printed."""
-    found = re.search(told, output.text)
+    found = re.search(pattern, output.text)
     if not found:
         raise Mismatch(f"the guest's program printed {' | '.join(output.lines)}")
     return [int(number) for number in found.groups()]

@@ -11,7 +11,7 @@ from open_rnic.host_driver.connection import MpaConnectionError, RejectedError
 from open_rnic.host_driver.mpa.negotiation import Config, Negotiated, Reason
 from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, EnhancedData
 from open_rnic.host_driver.rdma import RdmaError
-from open_rnic.host_driver.tools.interop.case import Case, Finding, Mismatch, Setting, check, tell
+from open_rnic.host_driver.tools.interop.case import Case, Finding, Mismatch, Setting, check, describe
 from open_rnic.host_driver.tools.interop.cases.offers import crc, exchanged, printed, theirs
 from open_rnic.host_driver.tools.interop.cases.programs import from_rping, to_rping
 from open_rnic.host_driver.tools.interop.judge import Expected
@@ -153,8 +153,8 @@ async def _replied(setting: Setting, name: str, value: int) -> Finding:
     ird, ord_ = config.ird, min(config.ord, request.ird)
     check((agreed.ird, agreed.ord) == (ird, ord_), f"we use IRD {agreed.ird}, ORD {agreed.ord}, not {ird}, {ord_}")
     established = (output.value("established: ") or "nothing").removesuffix("private").strip()
-    told = f"ird {reply.ird % 256} ord {reply.ord % 256}"  # the ULP's interface has 8 bits for each depth
-    check(established == told, f"siw reported {established} to its ULP, not {told}")
+    expected = f"ird {reply.ird % 256} ord {reply.ord % 256}"  # the ULP's interface has 8 bits for each depth
+    check(established == expected, f"siw reported {established} to its ULP, not {expected}")
     siw = f"{setting.reply}; reported {established} to its ULP"
     return Finding(siw, f"{setting.ours}; RDMA Reads {_ways(connection.negotiated)}")
 
@@ -247,9 +247,9 @@ async def _private_from_guest(setting: Setting, octets: int) -> Finding:
     return _private(setting, data, request.private_data, (await client).value("established: "))
 
 
-def _private(setting: Setting, data: bytes, got: bytes, told: str | None) -> Finding:
+def _private(setting: Setting, data: bytes, got: bytes, established: str | None) -> Finding:
     check(got == data, f"{len(got)} octets of private data arrived, not {len(data)}: {got[:16].hex()}")
-    there = (told or "nothing").partition("private")[2].strip()
+    there = (established or "nothing").partition("private")[2].strip()
     check(there == data.hex(), f"the guest received {len(there) // 2} octets of private data, not {len(data)}: {there}")
     return Finding(setting.reply, f"{setting.ours}; each ULP received the other's private data")
 
@@ -273,7 +273,8 @@ async def _rev1_from_guest(setting: Setting) -> Finding:
 def _is_rev1(setting: Setting) -> None:
     for frame in (setting.first.sent, setting.first.received):
         assert frame
-        check(frame.rev == 1 and not frame.enhanced, f"a startup frame does not follow RFC 5044 alone: {tell(frame)}")
+        alone = frame.rev == 1 and not frame.enhanced
+        check(alone, f"a startup frame does not follow RFC 5044 alone: {describe(frame)}")
 
 
 async def _markers_asked(setting: Setting) -> Finding:

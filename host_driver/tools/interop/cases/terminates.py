@@ -142,15 +142,15 @@ _OF_SIW = {"badwrite": "1/1/0", "farwrite": "1/1/1", "badread": "1/0/0", "farrea
 
 def _cases() -> list[Case]:
     cases = []
-    for what, told in _WRONG.items():
+    for what, error in _WRONG.items():
         rule = f"RFC 5040 §4.8, RFC 5041 §7.2: Terminate {_DUE[what]}"
         seen = _OF_SIW[what]
         expected = Expected(terminates=(f"siw {seen}",))
         act = partial(_we_err, what=what, seen=seen)
-        cases.append(Case(f"{what}-to-guest", f"{told}; sent by us", rule, act, expected, large=what == "longsend"))
+        cases.append(Case(f"{what}-to-guest", f"{error}; sent by us", rule, act, expected, large=what == "longsend"))
         expected = Expected(terminates=(f"ours {_DUE[what]}",))
         refuse = partial(_guest_errs, what=what, code=_DUE[what])
-        cases.append(Case(f"{what}-from-guest", f"{told}; sent by the guest", rule, refuse, expected))
+        cases.append(Case(f"{what}-from-guest", f"{error}; sent by the guest", rule, refuse, expected))
     return cases
 
 
