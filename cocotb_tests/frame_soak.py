@@ -170,7 +170,7 @@ class Round:
             kind = rng.choice(["random", "mutated", "mutated", "forged"])
             frame = getattr(self, f"_{kind}")()
             if misleads(kind, frame, self._original, (self.first.endpoint.address, self.other.endpoint.address)):
-                kind = "left out: no host can tell it from a good one"
+                kind = "left out: no host can distinguish it from a good one"
             else:
                 self.first.host.receive(frame, self.now)
             self.outcomes[kind] += 1

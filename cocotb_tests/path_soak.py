@@ -111,7 +111,7 @@ async def soak(frames, seed):
                     case _:
                         frame = forged_frame(rng, victim[1].connection)
                 if misleads(kind, frame, original, (RTL.ip, TWIN.ip)):
-                    kind = "left out: no host can tell it from a good one"
+                    kind = "left out: no host can distinguish it from a good one"
                 else:
                     give(frame)
                 outcomes[kind] += 1

@@ -158,18 +158,18 @@ def test_a_result_of_another_version_is_rejected_in_one_line(text, tmp_path, cap
     (tmp_path / "ulx3s").mkdir()
     (tmp_path / "ulx3s" / "result.json").write_text(text)
     assert run(["boards", "--markdown", "--out", str(tmp_path)]) == 1
-    told = capsys.readouterr().err
-    assert told == f"rnic: {tmp_path}/ulx3s/result.json is from another version: build the board again\n"
+    errors = capsys.readouterr().err
+    assert errors == f"rnic: {tmp_path}/ulx3s/result.json is from another version: build the board again\n"
 
 
 def test_a_slow_clock_is_reported_and_fails(monkeypatch, capsys):
     monkeypatch.setattr("open_rnic.boards.build.build", lambda *_, **__: RESULT)
     assert run(["build", "ulx3s"]) == 1
-    told = capsys.readouterr()
-    assert "6,000" in told.out
-    assert "critical path: 16.5 ns, of which 12.5 in wires, from here to there" in told.out
-    assert "passed with another netlist" in told.out
-    assert told.err.startswith("rnic: ulx3s: too slow: sync: 49.9 MHz reached, 50.0 MHz asked; another --seed")
+    captured = capsys.readouterr()
+    assert "6,000" in captured.out
+    assert "critical path: 16.5 ns, of which 12.5 in wires, from here to there" in captured.out
+    assert "passed with another netlist" in captured.out
+    assert captured.err.startswith("rnic: ulx3s: too slow: sync: 49.9 MHz reached, 50.0 MHz asked; another --seed")
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -243,11 +243,11 @@ def test_errors_of_the_loader_are_reported_in_one_line(said, means, tmp_path, mo
 def test_the_loader_gets_the_board_and_the_bitstream(tmp_path, monkeypatch, capsys):
     (tmp_path / "top.fs").write_bytes(b"")
     loader = tmp_path / "openFPGALoader"
-    loader.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/told\n')
+    loader.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\n')
     loader.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert run(["program", "tang_primer_20k", "--flash", "--out", str(tmp_path)]) == 0
-    assert (tmp_path / "told").read_text() == f"--board tangprimer20k --write-flash {tmp_path}/top.fs\n"
+    assert (tmp_path / "arguments").read_text() == f"--board tangprimer20k --write-flash {tmp_path}/top.fs\n"
     assert "is loaded into flash" in capsys.readouterr().out
 
 

@@ -155,10 +155,10 @@ def test_a_slow_clock_of_the_mac_is_reported(monkeypatch, capsys):
     slow = replace(RESULT, core="rnic", clocks={"sync": (60e6, 50e6), "mac_tx": (120e6, 125e6)})
     monkeypatch.setattr("open_rnic.boards.build.build", lambda *_, **__: slow)
     assert run(["build", "ecpix5"]) == 1
-    told = capsys.readouterr()
-    assert "address: 10.0.0.2/24, MAC 02:00:0a:00:00:02\n" in told.out
-    assert "clock sync: 60.0 MHz reached, 50.0 MHz asked\n" in told.out
-    assert told.err == (
+    captured = capsys.readouterr()
+    assert "address: 10.0.0.2/24, MAC 02:00:0a:00:00:02\n" in captured.out
+    assert "clock sync: 60.0 MHz reached, 50.0 MHz asked\n" in captured.out
+    assert captured.err == (
         "rnic: ecpix5: too slow: mac_tx: 120.0 MHz reached, 125.0 MHz asked; another --seed may do better\n"
     )
 

@@ -69,7 +69,7 @@ def test_the_choice_is_stable_if_mutants_are_added():
 
 
 @pytest.mark.parametrize(
-    ("killed", "excused", "known", "told"),
+    ("killed", "excused", "known", "complaint"),
     [
         ({}, {}, {KEY}, f"survived: {KEY}"),
         ({}, {KEY: "why"}, {KEY}, None),
@@ -78,10 +78,10 @@ def test_the_choice_is_stable_if_mutants_are_added():
         ({KEY: "test_a"}, {"gone": "why"}, {KEY}, "equivalent.toml has a mutant that does not exist: gone"),
     ],
 )
-def test_survivors_and_obsolete_reasons_are_reported(tmp_path, killed, excused, known, told):
+def test_survivors_and_obsolete_reasons_are_reported(tmp_path, killed, excused, known, complaint):
     campaign = mutation.Campaign(tmp_path, [KEY], 1)
     campaign._plan["killed"] = killed
-    assert mutation.complaints(campaign, excused, known) == ([told] if told else [])
+    assert mutation.complaints(campaign, excused, known) == ([complaint] if complaint else [])
 
 
 def test_every_equivalent_mutant_has_a_reason():

@@ -212,9 +212,9 @@ def test_linux_finds_a_board_and_operates_it_again_after_a_program_was_killed():
         return linux.inside(subprocess.Popen, command, stdout=subprocess.PIPE, text=True)
 
     async def output(process):
-        told, _ = await asyncio.to_thread(process.communicate, timeout=HANG)
+        text, _ = await asyncio.to_thread(process.communicate, timeout=HANG)
         assert process.returncode == 0
-        return told
+        return text
 
     async def body():
         board = await SimulatedBoard.open(NAME)
@@ -296,7 +296,7 @@ def test_a_second_host_takes_the_board_over_and_finds_it_without_connections():
         run(body())
 
 
-def test_a_board_tells_about_its_port():
+def test_a_board_reports_the_state_of_its_port():
     async def body():
         async with simulated(NAME, BOARD, seed=1) as board:
             found = await inspect(board.rnic)

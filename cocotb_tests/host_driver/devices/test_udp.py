@@ -187,7 +187,7 @@ def test_opening_an_rnic_aborts_its_connections_and_resets_their_data_paths():
     run(body())
 
 
-def test_the_host_from_which_an_rnic_is_taken_is_told_and_the_new_one_goes_on():
+def test_the_host_from_which_an_rnic_is_taken_gets_an_error_and_the_new_one_goes_on():
     async def body():
         model = RnicModel(random.Random(1))
         one, other = await UdpRnic.open(Way(model)), None
@@ -277,7 +277,7 @@ class Listening(asyncio.DatagramProtocol):
             self._transport.sendto(answer, addr)
 
 
-def test_boards_are_found_without_a_session_and_tell_whether_they_are_in_use():
+def test_boards_are_found_without_a_session_and_report_whether_they_are_in_use():
     async def body():
         model = RnicModel(random.Random(1))
         loop = asyncio.get_running_loop()

@@ -64,7 +64,7 @@ def test_latency_counts_more_than_256_messages():
 
 
 def test_a_sender_never_has_more_messages_on_the_way_than_the_receiver_has_buffers():
-    """The server here is slow to tell how many Sends have arrived."""
+    """The server here is slow to report how many Sends have arrived."""
     settings = Settings(Program.SEND_BW, 4, 20, depth=20, buffers=6)
 
     async def server(listener):

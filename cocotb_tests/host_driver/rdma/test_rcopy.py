@@ -165,7 +165,7 @@ def test_a_server_that_refuses_or_breaks_the_protocol_is_reported(tmp_path, answ
     run(test())
 
 
-def test_a_client_is_told_why_the_server_stopped_in_the_middle(tmp_path, monkeypatch):
+def test_a_client_learns_why_the_server_stopped_in_the_middle(tmp_path, monkeypatch):
     source, folder = tmp_path / "source", tmp_path / "served"
     source.write_bytes(bytes(3 << 20))
     folder.mkdir()

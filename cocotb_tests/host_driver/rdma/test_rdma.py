@@ -397,10 +397,10 @@ def test_a_responder_learns_why_an_initiator_cannot_comply_with_the_reply(monkey
         async with await rdma.listen(config=replace(RESPONDER, markers=markers)) as listener:
             connecting = asyncio.create_task(rdma.connect(*listener.address[:2], replace(INITIATOR, model=model)))
             request = await listener.request()
-            with pytest.raises(rdma.TerminatedError) as told:
+            with pytest.raises(rdma.TerminatedError) as terminated:
                 async with await request.accept() as connection:
                     await connection.receive()
-            error = told.value
+            error = terminated.value
             assert (error.layer, error.type, error.code, error.by) == (2, 0, code, By.PEER)
             with pytest.raises(rdma.MpaConnectionError) as caught:
                 await connecting
@@ -515,8 +515,8 @@ def test_cancelled_waiting_for_room_takes_no_room():
 
 def test_a_listener_survives_refusals_of_the_system(monkeypatch):
     async def test():
-        told = []
-        async with await rdma.listen(failed=lambda *what: told.append(what)) as listener:
+        failures = []
+        async with await rdma.listen(failed=lambda *failure: failures.append(failure)) as listener:
             arrival = type(listener._lower).arrival
 
             async def refuse(lower):
@@ -528,7 +528,7 @@ def test_a_listener_survives_refusals_of_the_system(monkeypatch):
                 accepting = asyncio.create_task(_accept(listener))
                 ours, theirs = await rdma.connect(*listener.address[:2]), await accepting
                 await asyncio.gather(ours.close(), theirs.close())
-            ((address, error),) = told
+            ((address, error),) = failures
             assert address == listener.address
             assert str(error) == "Too many open files"
 

@@ -533,7 +533,7 @@ def test_a_read_may_follow_as_soon_as_an_answer_has_left():
 
 
 def test_a_source_that_is_revoked_during_a_read_ends_the_stream_there():
-    """RFC 5040 §4.8: the RDMA header tells how far the Read came; §8.1.1 rule 6."""
+    """RFC 5040 §4.8: the RDMA header of the Terminate names the place that the Read reached; §8.1.1 rule 6."""
     end = End()
     source, region = end.memory(400, to=1000)
     request = read(region.stag, 1000, 400)

@@ -233,7 +233,7 @@ def test_a_fence_waits_for_earlier_reads_and_nothing_else(fence):
         each.deregister()
 
 
-def test_a_fenced_send_tells_the_peer_that_its_memory_has_been_read():
+def test_a_fenced_send_shows_the_peer_that_its_memory_has_been_read():
     async def test():
         async with connected() as (ours, theirs):
             memory = bytearray(numbered(1 << 20))

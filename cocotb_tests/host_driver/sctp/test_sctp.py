@@ -111,10 +111,10 @@ def test_inputs_that_are_not_in_the_table_are_refused_and_end_the_session_if_fro
     state, given = pair
     session, peer = in_state(state)
     if given in _FROM_PEER and not state.final:
-        *told, failed = GIVE[given](session, peer)
+        *sent, failed = GIVE[given](session, peer)
         assert (session.state, failed.reason) == (State.FAILED, Reason.BAD_FRAME)
         terminates = [State.WAIT_INITIATE, State.WAIT_ULP, State.OPEN, State.TERMINATE_RECEIVED]
-        assert len(told) == (state in terminates)
+        assert len(sent) == (state in terminates)
         return
     with pytest.raises(ProtocolError, match=f"{given.name} is not possible in state {state.name}"):
         session.take(given)

@@ -19,18 +19,18 @@ from open_rnic.host_driver.tools.cli import run
 
 def test_bench_host_reports_every_figure(capsys):
     assert run(["bench", "host", "--connections", "3", "--repeats", "1", "--size", "600", "--size", "1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    cases = [(cost["case"]["octets"], cost["case"]["markers"], cost["case"]["crc"]) for cost in told["datapath"]]
+    figures = json.loads(capsys.readouterr().out)
+    cases = [(cost["case"]["octets"], cost["case"]["markers"], cost["case"]["crc"]) for cost in figures["datapath"]]
     assert cases == [(size, markers, crc) for size in (600, 1) for markers in (True, False) for crc in (True, False)]
-    for cost in told["datapath"]:
+    for cost in figures["datapath"]:
         assert cost["fpdus"] == 1
         for way in ("tx", "rx"):
             assert cost[f"{way}_ratio"] == pytest.approx(cost[f"{way}_s"] / cost["reference_s"])
             assert cost[f"{way}_ratio_median"] > 0
-    assert told["rate"]["connections"] == told["memory"]["connections"] == told["many"]["connections"] == 3
-    assert told["rate"]["per_second"] > 0
-    assert told["memory"]["allocated_octets"] > 1000
-    assert told["many"]["left"] == {"tasks": 0, "sockets": 0, "processes": 0, "regions": 0}
+    assert figures["rate"]["connections"] == figures["memory"]["connections"] == figures["many"]["connections"] == 3
+    assert figures["rate"]["per_second"] > 0
+    assert figures["memory"]["allocated_octets"] > 1000
+    assert figures["many"]["left"] == {"tasks": 0, "sockets": 0, "processes": 0, "regions": 0}
 
 
 def test_bench_host_shows_tables_without_json(capsys, monkeypatch):

@@ -17,14 +17,14 @@ def test_the_device_is_compared_with_drivers_that_work_beat_by_beat(capsys, tmp_
     page.write_text("<!-- rnic bench sim -->\n<!-- end of rnic bench sim -->\n")
     options = ["--lanes", str(LANES), "--rounds", "1", "--ulpdus", "200"]
     assert run(["bench", "sim", *options, "--json", "-", "--markdown", str(page)]) == 0
-    told = {speed["what"]: speed for speed in json.loads(capsys.readouterr().out)}
-    assert list(told) == [LOOP, AXI, LEAST, PAIR]
-    for speed in told.values():
+    speeds = {speed["what"]: speed for speed in json.loads(capsys.readouterr().out)}
+    assert list(speeds) == [LOOP, AXI, LEAST, PAIR]
+    for speed in speeds.values():
         assert (speed["lanes"], speed["rounds"]) == (LANES, 1)
         assert speed["octets"] % len(ULPDU) == 0
         assert 0.5 < speed["octets_per_s"] / speed["cycles_per_s"] / LANES < 4, "octets a cycle, of a lane"
-    assert told[AXI]["device_is_times"] == pytest.approx(told[LOOP]["octets_per_s"] / told[AXI]["octets_per_s"])
-    assert told[AXI]["device_is_times"] > 5
+    assert speeds[AXI]["device_is_times"] == pytest.approx(speeds[LOOP]["octets_per_s"] / speeds[AXI]["octets_per_s"])
+    assert speeds[AXI]["device_is_times"] > 5
     assert page.read_text().count("\n| ") == 1 + 1 + 4
 
 

@@ -162,11 +162,11 @@ def test_reaching_the_file_limit_is_reported_once():
 
         async def test():
             opened = []
-            telling = asyncio.create_task(events("failed"))
-            while not telling.done():
+            reading = asyncio.create_task(events("failed"))
+            while not reading.done():
                 opened.append(asyncio.create_task(rdma.connect("127.0.0.1", port)))
-                await asyncio.wait((opened[-1], telling), return_when=asyncio.FIRST_COMPLETED)
-            reported = telling.result()
+                await asyncio.wait((opened[-1], reading), return_when=asyncio.FIRST_COMPLETED)
+            reported = reading.result()
             failed = reported[-1]
             assert failed["reason"].endswith("Too many open files, 60 is this process's limit (ulimit -n)")
             assert failed["peer"] == ["127.0.0.1", port]

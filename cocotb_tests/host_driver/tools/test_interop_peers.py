@@ -18,7 +18,7 @@ TERMINATE = bytes.fromhex("0016 4147 00000000 00000002 00000001 00000000 0207000
 
 
 @pytest.mark.parametrize(
-    ("fpdu", "told"),
+    ("fpdu", "hint"),
     [
         (TERMINATE, "it is a Terminate without a CRC, which says RDMAP"),
         (TERMINATE[:-4] + b"\0\0\0\1", None),  # a wrong CRC, instead of none
@@ -27,7 +27,7 @@ TERMINATE = bytes.fromhex("0016 4147 00000000 00000002 00000001 00000000 0207000
     ],
 )
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_terminate_without_a_crc_is_reported(fpdu, told, at_once):
+def test_a_terminate_without_a_crc_is_reported(fpdu, hint, at_once):
     request = StartupFrame(FrameKind.REQUEST, enhanced=OFFER)
 
     async def test():
@@ -44,8 +44,8 @@ def test_a_terminate_without_a_crc_is_reported(fpdu, told, at_once):
         error = caught.value
         assert (error.layer, error.type, error.code, error.by) == (2, 0, 2, "local")
         assert "does not match, at stream offset 0" in str(error)
-        assert ("Terminate without" in str(error)) == (told is not None)
-        assert (told or "") in str(error)
+        assert ("Terminate without" in str(error)) == (hint is not None)
+        assert (hint or "") in str(error)
 
     run(test())
 

@@ -132,7 +132,7 @@ def test_each_split_has_a_crossover_or_is_on_one_side_of_the_host():
 
 
 @pytest.mark.parametrize(
-    ("octets", "told"),
+    ("octets", "size"),
     [
         (1, "1 octet"),
         (56.2, "56 octets"),
@@ -142,8 +142,8 @@ def test_each_split_has_a_crossover_or_is_on_one_side_of_the_host():
         (3 << 20, "3 MiB"),
     ],
 )
-def test_sizes_are_whole_octets_without_powers_of_ten(octets, told):
-    assert size_of(octets) == told
+def test_sizes_are_whole_octets_without_powers_of_ten(octets, size):
+    assert size_of(octets) == size
 
 
 def test_a_change_of_throughput_is_a_rise_or_a_fall(text, slow):
