@@ -20,16 +20,16 @@ async def serve(listener: rdma.Listener) -> list[str]:
         parts = bytearray(b"headhead"), bytearray(b"a longer body")  # one region of two buffers
         region = connection.register(parts, Access.REMOTE_READ)
         connection.post(WorkRequest.send(region.stag.to_bytes(4, "big"), wr_id="offer"))
-        told: list[str] = []
-        while len(told) < 1 + RECORDS:
+        lines: list[str] = []
+        while len(lines) < 1 + RECORDS:
             for done in await cq.wait():  # a batch: all available completions, at least one
                 match done:
                     case rdma.Received():
-                        told.append(f"server: buffer {done.wr_id} has {bytes(done)!r}")
+                        lines.append(f"server: buffer {done.wr_id} has {bytes(done)!r}")
                     case _:
-                        told.append(f"server: {done.wr_id}, {done.status.value}")
+                        lines.append(f"server: {done.wr_id}, {done.status.value}")
         await connection.disconnected()
-    return told
+    return lines
 
 
 async def use(port: int, device: rdma.OpenDevice) -> None:
