@@ -94,8 +94,10 @@ class EngineTcp:
     """The TCP of a device as a :class:`.Tcp`: an asynchronous context manager.
 
     Listeners share the free connections of the engine, of which each has up to 16 in LISTEN: each takes one arrival.
-    Arrivals for which there is none are answered with a reset. Connections in TIME-WAIT give their places up if there
-    are no others.
+    Arrivals for which there is none are answered with a reset. If there are no others, connections in TIME-WAIT give
+    their places up, then the oldest in SYN-RECEIVED. So forged SYNs keep nobody out for longer than some seconds once
+    they stop. Not SYN cookies: they lose the options of the SYN, and the RTL keeps no secret. The price is that SYNs
+    forged without a pause, many in a second, leave a peer little chance.
     """
 
     def __init__(self, device: TcpDevice, address: IPv4Address) -> None:
@@ -192,11 +194,12 @@ class EngineTcp:
                 return
             row = self._unused() or self._waiting()
             if row is None:
-                if not any(map(self._listens, listener.rows)) and not listener.asks:
-                    listener.asks = True
-                    self.later(self._ask(listener))
-                return
+                break
             self._begin(listener, row)
+        for listener in self._listeners.values():
+            if not listener.asks and self._needs(listener):
+                listener.asks = True
+                self.later(self._ask(listener))
 
     def unlisten(self, port: int) -> None:
         """Listen no more."""
@@ -213,7 +216,7 @@ class EngineTcp:
         return next((self._taken(row) for row in self.rows if not row.used), None)
 
     async def _free(self) -> Row | None:
-        return self._unused() or self._waiting() or await self._shared()
+        return self._unused() or self._waiting() or await self._shared() or await self._half_open()
 
     def _waiting(self) -> Row | None:
         """Take a connection in TIME-WAIT."""
@@ -243,22 +246,35 @@ class EngineTcp:
         self._give_back(listener, row)
         return None
 
-    async def _half_open(self, listener: EngineListener) -> Row | None:
-        """Take the connection that has been in SYN-RECEIVED longest, but for a second at least.
+    async def _half_open(self, wanted: Callable[[], bool] = lambda: True) -> Row | None:
+        """Take the listeners' connection that has been in SYN-RECEIVED longest, but for a second at least.
 
         SYNs of peers that do not answer must not keep others out for the minute in which the SYN is repeated.
         """
-        if not listener.rows:
-            return None
-        oldest = min(listener.rows, key=lambda row: row.syn_at)
-        await asyncio.sleep(oldest.syn_at + _HALF_OPEN - self._loop.time())
-        if oldest not in listener.rows or any(map(self._listens, listener.rows)):
-            return None
-        return await self._unlisten(listener, oldest, State.SYN_RECEIVED)
+        while wanted():
+            now = self._loop.time()
+            half_open = [
+                (row.syn_at or now, row.number, listener, row)
+                for listener in self._listeners.values()
+                for row in listener.rows
+                if self.status(row) == State.SYN_RECEIVED
+            ]
+            if not half_open:
+                break
+            since, _, listener, row = min(half_open)
+            if now < since + _HALF_OPEN:
+                await asyncio.sleep(since + _HALF_OPEN - now)
+            elif taken := await self._unlisten(listener, row, State.SYN_RECEIVED):
+                return taken
+        return None
 
     def _listens(self, row: Row) -> bool:
         """Whether a listener's connection is in LISTEN, or on its way there."""
         return self.status(row) in (0, State.LISTEN)
+
+    def _needs(self, listener: EngineListener) -> bool:
+        """Whether a listener that lasts has no connection in LISTEN."""
+        return self._listeners.get(listener.address[1]) is listener and not any(map(self._listens, listener.rows))
 
     def _give_back(self, listener: EngineListener, row: Row) -> None:
         """Let the listener have its connection again: a SYN was faster, or nobody wants it any more."""
@@ -271,10 +287,9 @@ class EngineTcp:
 
     async def _ask(self, listener: EngineListener) -> None:
         """Let a listener that has no connection in LISTEN have one of another's, or one that waits for its peer."""
-        row = await self._shared() or await self._half_open(listener)
+        row = await self._shared() or await self._half_open(lambda: self._needs(listener))
         listener.asks = False
-        lasts = self._listeners.get(listener.address[1]) is listener
-        if row is not None and lasts and not any(map(self._listens, listener.rows)):
+        if row is not None and self._needs(listener):
             self._begin(listener, row)
         elif row is not None:
             row.used = False

@@ -115,3 +115,40 @@ def test_the_oldest_connection_whose_peer_does_not_answer_gives_way(monkeypatch)
             assert len(device.commands) == 4
 
     asyncio.run(asyncio.wait_for(body(), 5))
+
+
+class Obedient(Device):
+    """It carries out each command at once."""
+
+    RESULTS = {
+        Command.LISTEN_AT: State.LISTEN, Command.OPEN: State.ESTABLISHED, Command.UNLISTEN: Reason.ABORTED,
+        Command.ABORT: Reason.ABORTED,
+    }  # fmt: skip
+
+    def command(self, command, connection, ports=0, peer=0, iss=0):
+        asyncio.get_running_loop().call_soon(self.show, self.RESULTS[command], connection)
+        return super().command(command, connection, ports, peer, iss)
+
+
+@pytest.mark.parametrize("wants", ["connect", "listen"])
+def test_it_gives_way_to_a_connect_and_to_another_listener_too(monkeypatch, wants):
+    """The other listener has no connection that could give way."""
+    monkeypatch.setattr(engine, "_HALF_OPEN", 0.1)
+
+    async def body():
+        device = Obedient(connections=2)
+        async with EngineTcp(device, HERE) as tcp:
+            await tcp.listen(str(HERE), 7000)
+            for forged in (1, 0):
+                device.show(State.SYN_RECEIVED, forged)
+                await asyncio.sleep(0.001)
+            if wants == "connect":
+                await tcp.connect(str(THERE), 8000, 1, None)
+                given = [(Command.OPEN, 0), (Command.OPEN, 1)]
+            else:
+                await tcp.listen(str(HERE), 7001)
+                given = [(Command.LISTEN_AT, 0), (Command.LISTEN_AT, 1)]
+            assert device.commands[2] == (Command.UNLISTEN, 1)
+            assert {*given} & {*device.commands[3:]}
+
+    asyncio.run(asyncio.wait_for(body(), 5))
