@@ -22,7 +22,7 @@ from open_rnic.host_driver import rdma
 from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.layout import STATION
-from open_rnic.host_driver.devices.sim.path_wire import Damage
+from open_rnic.host_driver.devices.sim.wire import Damage
 from open_rnic.host_driver.devices.udp.board import SimulatedBoard
 from open_rnic.host_driver.devices.udp.datagrams import TwinDatagrams
 from open_rnic.host_driver.devices.udp.driver import MAC

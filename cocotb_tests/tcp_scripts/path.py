@@ -2,9 +2,7 @@
 
 from ipaddress import IPv4Address
 
-from cocotb.handle import Immediate
 from cocotb.task import bridge, resume
-from cocotb.triggers import Timer
 
 from open_rnic.cocotb_tests.harness import parameter
 from open_rnic.cocotb_tests.rtl.tcp import path
@@ -12,8 +10,7 @@ from open_rnic.cocotb_tests.tcp_scripts.cases import CASES
 from open_rnic.cocotb_tests.tcp_scripts.runner import BEGIN, ISNS, Player
 from open_rnic.cocotb_tests.tcp_scripts.script import HERE, OTHER, PORT, Case, ScriptError
 from open_rnic.cocotb_tests.tcp_scripts.subjects import Engine, Twin, engine_status
-from open_rnic.host_driver.devices.sim.dut import PERIOD, start
-from open_rnic.host_driver.devices.sim.layout import pack, unpack
+from open_rnic.host_driver.devices.sim.dut import start
 from open_rnic.host_driver.devices.sim.path import tick_cycles
 from open_rnic.host_driver.net.frames import Arp, ArpOperation, EtherType, Ipv4
 from open_rnic.host_driver.tcp.segment import PROTOCOL
@@ -34,10 +31,8 @@ class Path(path.Path):
         if ticks:  # all at once, which is faster for many
             self.control["ticks"] = (self.control["ticks"] + ticks) % (1 << 16)
             self.time = self.now
-            self.dut.control.set(Immediate(pack(path.CONTROL, self.control)))
-            await Timer(ticks * tick_cycles(path.CONNECTIONS) * PERIOD, "step")
+            await self.clock.step(ticks * tick_cycles(path.CONNECTIONS))
         await super().settle()
-        self.status = unpack(path.STATUS, int(self.dut.status.value))
 
 
 class Rtl(Engine):
@@ -56,7 +51,7 @@ class Rtl(Engine):
     @property
     def state(self) -> str:
         """The state, with CLOSED the reason."""
-        return engine_status(self.engine.status[f"status_{self.engine.connection}"])
+        return engine_status(self.engine.clock.status[f"status_{self.engine.connection}"])
 
 
 def play(path: Path, case: Case, iss: int, irs: int) -> None:

@@ -24,8 +24,6 @@ from open_rnic.host_driver.devices.sim.wire import (
     EVENT,
     EVENT_WINDOW,
     PLACE,
-    SOCKET,
-    WIDTH,
     WORD,
     Kind,
     beats,
@@ -91,13 +89,14 @@ class SimulatedDevice(Device, asyncio.Protocol):
         message names the log.
         """
         check_lanes(lanes)
-        simulation = await prepare("rdma" if offload else "device", str(lanes), waves=waves is not None)
+        top = "rdma" if offload else "device", str(lanes)
+        simulation = await prepare(*top, waves=waves is not None)
         trace = None if waves is None else _fresh_file(Path(waves), lanes)
         device = cls(lanes)
         if offload:
             device.memory = MappedMemory(SPACE // 2)  # the other half is the sample writer's
         try:
-            await device._start(simulation, trace)
+            await device._start(simulation, top, trace)
         except BaseException:
             await device.close()
             raise
@@ -284,14 +283,9 @@ class SimulatedDevice(Device, asyncio.Protocol):
             assert self._process is not None
             self._fail(self._process.death())
 
-    async def _start(self, simulation: Simulation, trace: Path | None) -> None:
-        mine, its = socket.socketpair()
-        with its:
-            variables = {SOCKET: str(its.fileno()), WIDTH: str(self.lanes)}
-            server = "open_rnic.host_driver.devices.sim." + ("server" if self.memory is None else "rdma_server")
-            self._process = SimulationProcess(simulation, server, [its.fileno()], variables, trace)
-        # Only the simulation has `its` open, and only this process `mine`, so each notices when the other ends.
-        await asyncio.get_running_loop().create_connection(lambda: self, sock=mine)
+    async def _start(self, simulation: Simulation, top: Sequence[str], trace: Path | None) -> None:
+        self._process, (ours,) = SimulationProcess.joined(simulation, top, trace=trace)
+        await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
         try:
             await asyncio.wait_for(self._hello.wait(), START)
         except TimeoutError:

@@ -1,20 +1,16 @@
 """A network path in simulation: TCP in RTL, in Verilator, in a process of its own.
 
-``host_driver.devices.sim.path_server`` is the other side of the socket.
+``host_driver.devices.sim.tcp_streams`` is at the other side of the socket.
 """
 
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Callable
 from ipaddress import IPv4Address, IPv4Interface
 
 from open_rnic.host_driver.devices.sim.frame_socket import FrameSocket
-from open_rnic.host_driver.devices.sim.path_wire import COMMAND, CONNECTIONS, STATION, STATUS, Kind
-from open_rnic.host_driver.devices.sim.prepare import prepare
-from open_rnic.host_driver.devices.sim.process import SimulationProcess
-from open_rnic.host_driver.devices.sim.wire import SOCKET, WORD, beats, frame
+from open_rnic.host_driver.devices.sim.wire import COMMAND, STATION, STATUS, WORD, Kind, beats, frame
 from open_rnic.host_driver.tcp.engine import EngineStatus
 from open_rnic.rtl.tcp.words import Command
 
@@ -52,15 +48,8 @@ class SimulatedPath(FrameSocket):
 
         The first of a kind is built, which takes a minute. Raises DeviceError if it cannot be built or started.
         """
-        simulation = await prepare("path", str(connections), str(ring), str(ring))
         path = cls(connections)
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = SimulationProcess(
-                simulation, "open_rnic.host_driver.devices.sim.path_server", [theirs.fileno()],
-                {SOCKET: str(theirs.fileno()), CONNECTIONS: str(connections)},
-            )  # fmt: skip
-        await path._begin(process, ours)
+        await path._begin("path", str(connections), str(ring), str(ring))
         mask = int(address.netmask)
         station = STATION.pack(int.from_bytes(mac, "big"), int(address.ip), mask, int(gateway or 0))
         path._write(frame(Kind.STATION, 0, station))

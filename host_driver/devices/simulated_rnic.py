@@ -1,23 +1,19 @@
 """An RNIC in simulation: TCP, MPA and RDMA in RTL, in Verilator, in a process of its own.
 
-``host_driver.devices.sim.rnic_server`` is the other side of the sockets.
+``host_driver.devices.sim.server`` is the other side of the sockets.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections import deque
 from collections.abc import AsyncIterator
 from ipaddress import IPv4Address, IPv4Interface
 
 from open_rnic.host_driver.device import Device, DeviceError
 from open_rnic.host_driver.devices.sim.frame_socket import FrameSocket
-from open_rnic.host_driver.devices.sim.path_wire import Kind
-from open_rnic.host_driver.devices.sim.prepare import prepare
-from open_rnic.host_driver.devices.sim.process import SimulationProcess
-from open_rnic.host_driver.devices.sim.wire import ENGINES, SOCKET, WORD, frame
+from open_rnic.host_driver.devices.sim.wire import WORD, Kind, frame
 from open_rnic.host_driver.devices.simulated import SimulatedDevice
 from open_rnic.host_driver.rdma.engine import MappedMemory
 from open_rnic.host_driver.tcp.attached import AttachedTcp, RegisterTcp
@@ -39,26 +35,18 @@ class SimulatedRnic(FrameSocket):
         With ``offload``, each connection has an RDMA engine, whose memory is this program's. The first of a kind is
         built, which takes minutes. Raises DeviceError if it cannot be built or started.
         """
-        simulation = await prepare("rnic", str(connections), str(ring), *(["rdma"] if offload else []))
         rnic = cls()
+        top = "rnic", str(connections), str(ring), *(["rdma"] if offload else [])
+        sockets = await rnic._begin(*top, others=connections)
+        assert rnic._process
         memory = MappedMemory() if offload else None
-        pairs = [socket.socketpair() for _ in range(1 + connections)]
-        descriptors = [theirs.fileno() for _, theirs in pairs]
-        variables = {SOCKET: ",".join(map(str, descriptors)), **({ENGINES: "1"} if offload else {})}
-        server = "open_rnic.host_driver.devices.sim.rnic_server"
-        try:
-            process = SimulationProcess(simulation, server, descriptors, variables)
-        finally:
-            for _, theirs in pairs:
-                theirs.close()
-        rnic.paths = [await SimulatedDevice.join(ours, process, memory) for ours, _ in pairs[1:]]
-        await rnic._begin(process, pairs[0][0])
+        rnic.paths = [await SimulatedDevice.join(each, rnic._process, memory) for each in sockets]
         return rnic
 
     def __init__(self) -> None:
         super().__init__()
         self.paths: list[SimulatedDevice] = []
-        self._interrupted = False
+        self._interrupt_due = False  # an interrupt has been asked for, and has not come
         self._values: deque[asyncio.Future[int]] = deque()
 
     # The registers of the network path
@@ -73,9 +61,12 @@ class SimulatedRnic(FrameSocket):
 
     async def interrupt(self) -> None:
         """See PathRegisters."""
-        await self.gate.until(lambda: self._interrupted or self.failure is not None)
         self._check()
-        self._interrupted = False
+        if not self._interrupt_due:
+            self._interrupt_due = True
+            self._write(frame(Kind.INTERRUPT))
+        await self.gate.until(lambda: not self._interrupt_due or self.failure is not None)
+        self._check()
 
     async def close(self) -> None:
         """End the simulation. Idempotent."""
@@ -89,8 +80,8 @@ class SimulatedRnic(FrameSocket):
                 value = self._values.popleft()
                 if not value.done():
                     value.set_result(WORD.unpack(octets)[0])
-            case Kind.IRQ:
-                self._interrupted = True
+            case Kind.INTERRUPT:
+                self._interrupt_due = False
 
     def _end(self) -> None:
         if self._process and self.failure is None and self._closed:

@@ -3,17 +3,13 @@
 from collections import deque
 from ipaddress import IPv4Address
 
-from cocotb.handle import Immediate
 from cocotb.task import bridge, resume
-from cocotb.triggers import Timer
 
 from open_rnic.cocotb_tests.harness import parameter
 from open_rnic.cocotb_tests.rtl.tcp.shadow import HERE, THERE, Shadow
-from open_rnic.host_driver.devices.sim.dut import PERIOD, start
-from open_rnic.host_driver.devices.sim.layout import pack, path_control, path_status
-from open_rnic.host_driver.devices.sim.layout import unpack as unpack_word
-from open_rnic.host_driver.devices.sim.server import Drain, Feed
-from open_rnic.host_driver.devices.sim.wire import take_frames
+from open_rnic.host_driver.devices.sim import layout
+from open_rnic.host_driver.devices.sim.dut import Clock, start
+from open_rnic.host_driver.devices.sim.ring_ends import Drain, Feed
 from open_rnic.host_driver.net.frames import Arp, ArpOperation, Ethernet, EtherType, Ipv4
 from open_rnic.host_driver.tcp.segment import PROTOCOL, Segment
 from open_rnic.rtl.tcp.config import EngineConfig
@@ -22,7 +18,6 @@ from open_rnic.rtl.tcp.words import Command
 
 CONNECTIONS, RING = 4, 8192
 MAC, PEER_MAC = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
-CONTROL, STATUS = path_control(CONNECTIONS), path_status(CONNECTIONS)
 QUIET = 1500  # cycles without a change after which nothing will happen: a full segment in, and one out
 
 
@@ -30,12 +25,11 @@ class Path:
     """The path in the simulation, and one connection of it at a time, as :class:`.Programmed`."""
 
     def __init__(self, dut):
-        self.dut = dut
-        self.control = dict.fromkeys(CONTROL, 0) | {
-            "mac": int.from_bytes(MAC, "big"), "address": int(HERE), "prefix": 0xFFFF_FF00,
-        }  # fmt: skip
-        self.feeds = {"rx_frames": Feed(0, "rx_frames", 1), "to_send": Feed(0, "to_send", 1)}
-        self.drains = {"tx_frames": Drain(0, "tx_frames", 1, range(1)), "received": Drain(0, "received", 1, range(4))}
+        self.clock = Clock(dut, layout.path(CONNECTIONS))
+        self.control = self.clock.control
+        self.control.update(mac=int.from_bytes(MAC, "big"), address=int(HERE), prefix=0xFFFF_FF00)
+        self.frames, self.to_send = Feed(self.clock, "rx_frames"), Feed(self.clock, "to_send")
+        self.sent, self.received = Drain(self.clock, "tx_frames"), Drain(self.clock, "received")
         self.connection = -1
         self.segments = deque()
         self.octets = b""
@@ -53,18 +47,14 @@ class Path:
         self.time = max(self.time, self.now)
         last, quiet = None, 0
         while quiet < QUIET:
-            self.dut.control.set(Immediate(pack(CONTROL, self.control)))
-            await Timer(250 * PERIOD, "step")
-            status = unpack_word(STATUS, int(self.dut.status.value))
-            for name, feed in self.feeds.items():
-                feed.step(status[f"{name}_taken"])
-                self.control[f"{name}_posted"] = feed.posted
-            for name, drain in self.drains.items():
-                drain.credit = 1 << 16
-                found = bytearray(drain.step(status[f"{name}_written"], status[f"{name}_notes"]))
-                self.control[f"{name}_freed"] = drain.freed
-                for _, _, octets in take_frames(found):
-                    self.take_frame(octets[2:]) if name == "tx_frames" else self.take_octets(octets)
+            await self.clock.step(250)
+            status = self.clock.status
+            self.frames.move()
+            self.to_send.move()
+            for _, octets in self.sent.packets():
+                self.take_frame(octets[2:])
+            for _, octets in self.received.packets():
+                self.take_octets(octets)
             quiet = quiet + 250 if status == last and status["ticks"] == self.control["ticks"] else 0
             last = status
 
@@ -89,7 +79,7 @@ class Path:
 
     def give(self, ethertype, payload, destination=MAC):
         frame = Ethernet(destination, PEER_MAC, ethertype, payload).encode().ljust(60, b"\0")
-        self.feeds["rx_frames"].add(bytes(2) + frame)
+        self.frames.add_packet(bytes(2) + frame)
 
     # As Programmed
 
@@ -119,7 +109,7 @@ class Path:
     def send(self, octets, now):
         self.come(now)
         if octets:
-            self.feeds["to_send"].add(octets, self.connection)
+            self.to_send.add_packet(octets, self.connection)
             resume(self.settle)()
         return len(octets)
 

@@ -15,9 +15,8 @@ from open_rnic.host_driver.devices.serial import BAUD
 from open_rnic.host_driver.devices.serial.device import BITS, SerialDevice
 from open_rnic.host_driver.devices.sim.prepare import prepare
 from open_rnic.host_driver.devices.sim.process import START, SimulationProcess
-from open_rnic.host_driver.devices.sim.wire import NOISE, TERMINAL
+from open_rnic.host_driver.devices.sim.wire import Kind, frame
 
-_SERVER = "open_rnic.host_driver.devices.sim.board_server"  # needs cocotb, which only that process has
 _CYCLES = 200_000  # clock cycles that are simulated in a second, about
 
 
@@ -52,15 +51,14 @@ class SimulatedBoardDevice(SerialDevice):
 
         With ``memory`` octets of memory, it has an RDMA engine.
         """
-        simulation = await prepare("board", str(lanes), str(period), str(size), *([str(memory)] if memory else []))
+        top = "board", str(lanes), str(period), str(size), *([str(memory)] if memory else [])
+        simulation = await prepare(*top)
         master, slave = pty.openpty()
         tty.setraw(slave)
         with open(slave, "rb"):  # when this and the device have closed it, the simulation ends
             with open(master, "rb"):
-                variables = {TERMINAL: str(master)}
-                if noise is not None:
-                    variables[NOISE] = f"{noise.seed} {noise.chance}"
-                process = SimulationProcess(simulation, _SERVER, [master], variables)
+                line = f"{noise.seed} {noise.chance}" if noise else "0 0"
+                process = SimulationProcess(simulation, top, [master], noise=line)
             try:
                 await _up(slave, process)
                 device = cls(os.ttyname(slave), BAUD, float(BITS * period / _CYCLES), offload=bool(memory))
@@ -85,7 +83,10 @@ class SimulatedBoardDevice(SerialDevice):
 
 
 async def _up(terminal: int, process: SimulationProcess) -> None:
-    """Wait for the zero that the simulation sends first; raises DeviceError if the simulation ends before."""
+    """Wait for the zeros that the simulation sends first; raises DeviceError if the simulation ends before.
+
+    Between the frames of a board's link, a zero has no meaning.
+    """
     up, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(terminal, up.set)
     try:
@@ -94,5 +95,5 @@ async def _up(terminal: int, process: SimulationProcess) -> None:
         raise process.late() from None
     finally:
         loop.remove_reader(terminal)
-    if os.read(terminal, 1) != b"\0":
+    if os.read(terminal, 1) != frame(Kind.HELLO)[:1]:
         raise process.death()

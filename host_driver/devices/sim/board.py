@@ -10,17 +10,14 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.host_driver.devices.sim.layout import DEPTH
+from open_rnic.host_driver.devices.sim.layout import BOARD
+from open_rnic.host_driver.devices.sim.rdma import ReadRing, WordRing
 from open_rnic.rtl.link.top import UartDatapath
 from open_rnic.rtl.link.uart import Uart
-
-CONTROL = {"to_board_posted": 16, "from_board_freed": 16}
-STATUS = {"to_board_taken": 16, "from_board_written": 16, "from_board_lost": 8, "active": 1}
 
 
 class SimulatedBoard(wiring.Component):  # type: ignore[misc]
@@ -28,13 +25,14 @@ class SimulatedBoard(wiring.Component):  # type: ignore[misc]
 
     Members
     -------
-    control, status : words with the fields of CONTROL and STATUS: positions in the rings, the number of octets lost
+    control, status : words with the fields of ``layout.BOARD``: positions in the rings, the number of octets lost
         because a ring was full, and whether anything is under way on the line or in the link
     """
 
     def __init__(self, path: Any):
         self._path = path
-        super().__init__({"control": In(data.StructLayout(CONTROL)), "status": Out(data.StructLayout(STATUS))})
+        words = {"control": In(data.StructLayout(BOARD.control)), "status": Out(data.StructLayout(BOARD.status))}
+        super().__init__(words)
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102
         m = Module()
@@ -43,37 +41,24 @@ class SimulatedBoard(wiring.Component):  # type: ignore[misc]
         m.d.comb += [path.rx.eq(adapter.tx), adapter.rx.eq(path.tx)]
 
         # One octet per word, as Verilator's vpi_get_value_array provides no room for fewer than two octets.
-        m.submodules.shared_to_board = to_board = Memory(shape=32, depth=DEPTH, init=[])
-        m.submodules.shared_from_board = from_board = Memory(shape=32, depth=DEPTH, init=[])
-        read, write = to_board.read_port(), from_board.write_port()
         control, status = self.control, self.status
-        more = Signal()
-        m.d.comb += [
-            more.eq((status.to_board_taken != control.to_board_posted) & (adapter.i.ready | ~adapter.i.valid)),
-            read.en.eq(more),
-            read.addr.eq(status.to_board_taken),
-            adapter.i.payload.eq(read.data),
-        ]
-        taken = Signal(16)
-        written = Signal(16)
+        m.submodules.to_board = to_board = WordRing(1)
+        m.submodules.from_board = from_board = ReadRing(1)
         lost = Signal(8)
-        quiet = Signal(8)
-        with m.If(adapter.i.ready | ~adapter.i.valid):
-            m.d.sync += [adapter.i.valid.eq(more), taken.eq(taken + more)]
-
-        room = Signal()
         m.d.comb += [
-            room.eq((written - control.from_board_freed)[:16] != DEPTH),
-            write.en.eq(adapter.o.valid & room),
-            write.addr.eq(written),
-            write.data.eq(adapter.o.payload),
-            Cat(status.to_board_taken, status.from_board_written, status.from_board_lost).eq(Cat(taken, written, lost)),
+            adapter.i.payload.eq(to_board.o.payload),
+            adapter.i.valid.eq(to_board.o.valid),
+            to_board.o.ready.eq(adapter.i.ready),
+            from_board.i.payload.eq(adapter.o.payload),
+            from_board.i.valid.eq(adapter.o.valid),
+            to_board.posted.eq(control.to_board_posted),
+            status.to_board_taken.eq(to_board.taken),
+            from_board.freed.eq(control.from_board_freed),
+            status.from_board_written.eq(from_board.written),
+            status.from_board_lost.eq(lost),
         ]
-        with m.If(adapter.o.valid):
-            with m.If(room):
-                m.d.sync += written.eq(written + 1)
-            with m.Else():
-                m.d.sync += lost.eq(lost + 1)
+        m.d.sync += lost.eq(lost + (adapter.o.valid & ~from_board.i.ready))
+        quiet = Signal(8)
 
         # An idle line is 1. A line that is 0 transmits a start bit or data.
         busy = path.active | adapter.i.valid | ~adapter.i.ready | ~adapter.tx | ~path.tx

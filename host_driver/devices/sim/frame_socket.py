@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import cast
 
 from open_rnic.host_driver.device import DeviceError
-from open_rnic.host_driver.devices.sim.path_wire import Kind
+from open_rnic.host_driver.devices.sim.prepare import prepare
 from open_rnic.host_driver.devices.sim.process import START, SimulationProcess
-from open_rnic.host_driver.devices.sim.wire import frame, take_frames
+from open_rnic.host_driver.devices.sim.wire import Kind, frame, take_frames
 from open_rnic.host_driver.net.pipe import discard
 from open_rnic.host_driver.waiting import Gate
 
@@ -32,11 +32,13 @@ class FrameSocket(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._process: SimulationProcess | None = None
 
-    async def _begin(self, process: SimulationProcess, ours: socket.socket) -> None:
-        """Wait until this simulation, at the other end of the socket, is up.
+    async def _begin(self, *top: str, others: int = 0) -> list[socket.socket]:
+        """Start the simulation of a top: see :func:`.prepare`. Return as many sockets to it as ``others`` says.
 
         If it does not come up, end it, and raise DeviceError.
         """
+        simulation = await prepare(*top)
+        process, (ours, *sockets) = SimulationProcess.joined(simulation, top, 1 + others)
         self._process = process
         try:
             await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
@@ -45,8 +47,11 @@ class FrameSocket(asyncio.Protocol):
         except TimeoutError:
             self.failure = process.late()
         if self.failure:
+            for each in sockets:
+                each.close()
             await self.close()
             raise self.failure
+        return sockets
 
     def _take(self, kind: int, note: int, octets: bytes) -> None:
         """Take a message that is no frame."""

@@ -1,114 +1,128 @@
-"""The layouts that the RTL of ``rings`` and the Python of ``server`` share, as plain data.
+"""The layouts that the RTL of a simulation and the Python beside it share, as plain data.
 
 A layout lists its fields and their widths in bits, the least significant field first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from ipaddress import IPv4Interface
 from struct import Struct
 
 DEPTH = 512  # beats in a ring; a power of two
 COUNT = 1 << 16  # positions in a ring are modulo this
 TICK = 64  # clock cycles from one tick of the sample writer to the next; a power of two
+STATION = IPv4Interface("10.0.0.2/24")  # of a whole RNIC, at power-on
 
 # The mark of each beat from the host: the fields of the beat other than its data.
 MARK = {"octets": 8, "last": 8, "length": 16}
 # The note behind each packet for the host; `end` is the position at which the next packet begins.
 NOTE = {"octets": 8, "verdict": 8, "end": 16}
 MARK_WORD = NOTE_WORD = Struct("<BBH")
-
-# Python writes CONTROL and reads STATUS as a whole. An access to a register begins when `turn` of CONTROL changes, and
-# ends when `turn` of STATUS has become equal. While `flush` is 1, every ring is empty and its positions are 0.
-CONTROL = {
-    "tx_ulpdu_posted": 16,
-    "rx_mpa_posted": 16,
-    "tx_mpa_freed": 16,
-    "rx_ulpdu_freed": 16,
-    "flush": 1,
-    "turn": 1,
-    "write": 1,
-    "address": 8,
-    "write_data": 32,
-}
-STATUS = {
-    "tx_ulpdu_taken": 16,
-    "rx_mpa_taken": 16,
-    "tx_mpa_written": 16,
-    "tx_mpa_notes": 16,
-    "rx_ulpdu_written": 16,
-    "rx_ulpdu_notes": 16,
-    "turn": 1,
-    "irq": 1,
-    "read_data": 32,
-}
-# The rings of a memory port. The memory of a word to write has its number, and the octets of it that are written.
-MEMORY_CONTROL = {"writes{}_freed": 16, "reads{}_freed": 16, "words{}_posted": 16}
-MEMORY_STATUS = {"writes{}_written": 16, "reads{}_written": 16, "words{}_taken": 16}
+# The place of a word to write in memory: its number, and the octets of it that are written.
 PLACE = {"word": 32, "unused": 32, "mask": 64}
 PLACE_WORD = Struct("<IxxxxQ")
 NUMBER_WORD = Struct("<I")
 
 
-def numbered(fields: Mapping[str, int], number: str = "") -> dict[str, int]:
-    """Return fields with a number in their names."""
-    return {name.format(number): width for name, width in fields.items()}
+@dataclass(frozen=True)
+class Layout:
+    """The words ``control``, which Python writes, and ``status``, which it reads, each as a whole.
+
+    The fields also tell what the top has. A ring ``x`` has ``x_posted`` and ``x_taken`` if it leads into the RTL, and
+    ``x_freed`` and ``x_written`` if it leads out of it, with ``x_notes`` for packets. While ``flush`` is 1, the rings
+    of packets are empty and their positions 0. An access to a register, or a command, begins when ``turn`` of
+    ``control`` changes, and ends when ``turn`` of ``status`` has become equal. ``ticks`` counts milliseconds:
+    those that are due, and those that the RTL has seen. ``active``: the RTL has something to do.
+    """
+
+    control: Mapping[str, int]
+    status: Mapping[str, int]
+    slices: tuple[int, int]  # clock cycles between two runs of Python, with little and with much to do
+    lanes: int = 1
 
 
-# CONTROL and STATUS of a data path with an RDMA engine; `irq` also has the engine's interrupt.
-RDMA_CONTROL = CONTROL | numbered(MEMORY_CONTROL)
-RDMA_STATUS = STATUS | {"irq": 2} | numbered(MEMORY_STATUS)
+# The rings of a memory port.
+_MEMORY_CONTROL = dict.fromkeys(("writes{}_freed", "reads{}_freed", "words{}_posted"), 16)
+_MEMORY_STATUS = dict.fromkeys(("writes{}_written", "reads{}_written", "words{}_taken"), 16)
 
 
-def path_control(connections: int) -> dict[str, int]:
-    """CONTROL of a network path. A command begins when ``turn`` changes; ``ticks`` counts milliseconds."""
-    return {
-        **dict.fromkeys(("rx_frames_posted", "to_send_posted", "tx_frames_freed", "received_freed", "ticks"), 16),
+def of(what: str, *arguments: str) -> Layout:
+    """Return the layout of a top: see ``prepare.find``."""
+    match what:
+        case "path":
+            return path(int(arguments[0]))
+        case "rnic":
+            return rnic(int(arguments[0]), rdma="rdma" in arguments)
+        case "whole":
+            return WHOLE
+        case "board":
+            return BOARD
+    return device(int(arguments[0]), rdma=what == "rdma")
+
+
+def device(lanes: int, *, rdma: bool = False) -> Layout:
+    """A data path. With an RDMA engine, ``irq`` has the engine's interrupt, too."""
+    control, status = _rings(("tx_ulpdu", "rx_mpa"), ("tx_mpa", "rx_ulpdu"))
+    control |= {"flush": 1} | _access(8)
+    status |= _result(1 + rdma)
+    if rdma:
+        control |= _numbered(_MEMORY_CONTROL)
+        status |= _numbered(_MEMORY_STATUS)
+    return Layout(control, status, (16, 256), lanes)
+
+
+def path(connections: int) -> Layout:
+    """A network path; ``turn`` is that of a command."""
+    control, status = _rings(("rx_frames", "to_send"), ("tx_frames", "received"), "ticks")
+    control |= {
         "flush": 1, "turn": 1, "kind": 3, "connection": 4, "ports": 32, "peer": 32, "iss": 32,
         "mac": 48, "address": 32, "prefix": 32, "gateway": 32, "accept": connections,
-    }
+    }  # fmt: skip
+    status |= {"turn": 1} | _numbered({"status{}": 16, "peer{}": 32, "ports{}": 32}, connections)
+    return Layout(control, status, (64, 512))
 
 
-def path_status(connections: int) -> dict[str, int]:
-    """STATUS of a network path."""
-    names = ("rx_frames_taken", "to_send_taken", "tx_frames_written", "tx_frames_notes", "received_written")
-    each = {"status": 16, "peer": 32, "ports": 32}
-    return {
-        **dict.fromkeys((*names, "received_notes", "ticks"), 16),
-        "turn": 1,
-        **{f"{name}_{at}": width for at in range(connections) for name, width in each.items()},
-    }
+def rnic(connections: int, *, rdma: bool = False) -> Layout:
+    """An RNIC. ``irq`` has a bit for each page of registers, ``rdma_irq`` for each RDMA engine."""
+    control, status = _rings(("rx_frames",), ("tx_frames",), "ticks")
+    path_control, path_status = _rings(("tx_ulpdu{}",), ("rx_ulpdu{}",))
+    path_control |= {"flush{}": 1} | (_MEMORY_CONTROL if rdma else {})
+    path_status |= _MEMORY_STATUS if rdma else {}
+    control |= _access(16) | _numbered(path_control, connections)
+    status |= _result(1 + connections) | ({"rdma_irq": connections} if rdma else {})
+    return Layout(control, status | _numbered(path_status, connections), (64, 512))
 
 
-def rnic_control(connections: int, *, rdma: bool = False) -> dict[str, int]:
-    """CONTROL of an RNIC: the rings of frames, those of each data path, and accesses to registers."""
-    data_path = {"tx_ulpdu{}_posted": 16, "rx_ulpdu{}_freed": 16, "flush{}": 1} | (MEMORY_CONTROL if rdma else {})
-    return {
-        **dict.fromkeys(("rx_frames_posted", "tx_frames_freed", "ticks"), 16),
-        "turn": 1, "write": 1, "address": 16, "write_data": 32,
-        **_each(connections, data_path),
-    }
+def _rings(into: Iterable[str], out: Iterable[str], *ticks: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the fields of rings of packets, in both words."""
+    control = *(f"{name}_posted" for name in into), *(f"{name}_freed" for name in out), *ticks
+    notes = (f"{name}_{count}" for name in out for count in ("written", "notes"))
+    return dict.fromkeys(control, 16), dict.fromkeys((*(f"{name}_taken" for name in into), *notes, *ticks), 16)
 
 
-def rnic_status(connections: int, *, rdma: bool = False) -> dict[str, int]:
-    """STATUS of an RNIC. ``irq`` has a bit for each page of registers, ``rdma_irq`` for each RDMA engine."""
-    data_path = dict.fromkeys(("tx_ulpdu{}_taken", "rx_ulpdu{}_written", "rx_ulpdu{}_notes"), 16)
-    return {
-        **dict.fromkeys(("rx_frames_taken", "tx_frames_written", "tx_frames_notes", "ticks"), 16),
-        "turn": 1, "irq": 1 + connections, "read_data": 32, **({"rdma_irq": connections} if rdma else {}),
-        **_each(connections, data_path | (MEMORY_STATUS if rdma else {})),
-    }
+def _access(address: int) -> dict[str, int]:
+    return {"turn": 1, "write": 1, "address": address, "write_data": 32}
 
 
-# CONTROL and STATUS of a whole RNIC: the rings of octets at GMII, whether the cable is in, and whether anything moves.
-WHOLE_CONTROL = {"rx_frames_posted": 16, "tx_frames_freed": 16, "ticks": 16, "up": 1}
-WHOLE_STATUS = {"rx_frames_taken": 16, "tx_frames_written": 16, "tx_frames_notes": 16, "ticks": 16, "active": 1}
-STATION = IPv4Interface("10.0.0.2/24")  # of a whole RNIC, at power-on
+def _result(interrupts: int) -> dict[str, int]:
+    return {"turn": 1, "irq": interrupts, "read_data": 32}
 
 
-def _each(connections: int, fields: Mapping[str, int]) -> dict[str, int]:
-    return {name: width for at in range(connections) for name, width in numbered(fields, f"_{at}").items()}
+def _numbered(fields: Mapping[str, int], connections: int | None = None) -> dict[str, int]:
+    """Return fields with a number in their names, for each connection; without one if there is only one."""
+    numbers = [""] if connections is None else [f"_{at}" for at in range(connections)]
+    return {name.format(number): width for number in numbers for name, width in fields.items()}
+
+
+_CONTROL, _STATUS = _rings(("rx_frames",), ("tx_frames",), "ticks")
+WHOLE = Layout(_CONTROL | {"up": 1}, _STATUS | {"active": 1}, (256, 1024))  # ``up``: the cable is in
+BOARD = Layout(
+    {"to_board_posted": 16, "from_board_freed": 16},
+    {"to_board_taken": 16, "from_board_written": 16, "from_board_lost": 8, "active": 1},
+    (512, 512),
+)
 
 
 def pack(layout: Mapping[str, int], fields: Mapping[str, int]) -> int:

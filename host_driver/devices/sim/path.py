@@ -4,7 +4,7 @@ from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.host_driver.devices.sim.layout import path_control, path_status
+from open_rnic.host_driver.devices.sim import layout
 from open_rnic.host_driver.devices.sim.rings import InRing, OutRing
 from open_rnic.host_driver.devices.sim.slow_memory import slow_memories
 from open_rnic.rtl.tcp.config import EngineConfig, RingMemory
@@ -49,16 +49,17 @@ class SimulatedPath(wiring.Component):  # type: ignore[misc]
 
     Members
     -------
-    control, status : words with the fields of ``path_control`` and ``path_status`` in ``layout``
+    control, status : words with the fields of ``layout.path``
     """
 
     def __init__(self, path: NetworkPath, latency: int = 0, seed: int = 0):
         self._path = path
         self._slow = latency, seed
         self._connections = path.engine.connections
+        words = layout.path(self._connections)
         super().__init__({
-            "control": In(data.StructLayout(path_control(self._connections))),
-            "status": Out(data.StructLayout(path_status(self._connections))),
+            "control": In(data.StructLayout(words.control)),
+            "status": Out(data.StructLayout(words.status)),
         })
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102

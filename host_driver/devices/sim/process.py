@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -12,20 +13,23 @@ from pathlib import Path
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.build import BuildError, Simulation, environment
 from open_rnic.host_driver.devices.sim.prepare import exit_reason
+from open_rnic.host_driver.devices.sim.wire import ENDS, NOISE, TOP
 
 START = 600  # seconds within which a simulation must start, even on a busy machine; a crash is noticed at once
 _END = 5  # seconds within which it must end by itself
 
 
 class SimulationProcess:
-    """A simulation that runs the cocotb test of module ``server``, which ends when the program closes its end.
+    """A simulation that runs the server, which ends when the program closes its first end.
 
     The process has a folder of its own, with its output in the file ``log``. Raises DeviceError if it cannot start.
 
     Parameters
     ----------
-    descriptors : file descriptors that the process inherits
-    variables : environment variables, besides those that all simulations need
+    simulation : the simulation of ``top``
+    top : the arguments of ``prepare``
+    descriptors : file descriptors that the process inherits: sockets, or a pseudo-terminal
+    noise : that of the pseudo-terminal: see ``wire``
     trace : the FST file to write, for a simulation that was built with waves
 
     """
@@ -33,13 +37,14 @@ class SimulationProcess:
     def __init__(
         self,
         simulation: Simulation,
-        server: str,
+        top: Sequence[str],
         descriptors: Sequence[int],
-        variables: dict[str, str],
+        *,
+        noise: str = "0 0",
         trace: Path | None = None,
     ) -> None:
         try:
-            variables = environment(server) | variables
+            variables = environment(f"{__package__}.server")
         except BuildError as problem:
             raise DeviceError(f"the simulation cannot be started: {problem}") from None
         self._failed = False
@@ -47,11 +52,28 @@ class SimulationProcess:
         self._log = self._folder / "log"
         levels = {"COCOTB_LOG_LEVEL": "WARNING", "GPI_LOG_LEVEL": "WARNING"}
         variables |= levels | {"COCOTB_RESULTS_FILE": str(self._folder / "results.xml")}
+        variables |= {TOP: " ".join(top), ENDS: " ".join(map(str, descriptors)), NOISE: noise}
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
                 simulation.command(trace), cwd=self._folder, env=variables, pass_fds=tuple(descriptors),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
+
+    @classmethod
+    def joined(
+        cls, simulation: Simulation, top: Sequence[str], count: int = 1, trace: Path | None = None
+    ) -> tuple[SimulationProcess, list[socket.socket]]:
+        """Return a process, and this program's ends of so many sockets to it.
+
+        Only the process has the other ends open, and only this program these, so each notices when the other ends.
+        """
+        pairs = [socket.socketpair() for _ in range(count)]
+        try:
+            process = cls(simulation, top, [theirs.fileno() for _, theirs in pairs], trace=trace)
+        finally:
+            for _, theirs in pairs:
+                theirs.close()
+        return process, [ours for ours, _ in pairs]
 
     @property
     def pid(self) -> int:

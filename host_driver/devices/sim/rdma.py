@@ -138,7 +138,7 @@ class SimulatedRdma(SimulatedDatapath):
     """
 
     def __init__(self, datapath: SamplingDatapath):
-        super().__init__(datapath, layout.RDMA_CONTROL, layout.RDMA_STATUS)
+        super().__init__(datapath, rdma=True)
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102
         m = super().elaborate(platform)

@@ -5,7 +5,6 @@ that a beat needs no step of Python. Each stream has a ring of beats; a position
 2**16. An empty or full ring stalls the RTL through ``valid`` and ``ready`` of the stream.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from amaranth.hdl import Cat, Module, ResetInserter, Signal
@@ -109,13 +108,13 @@ class OutRing(wiring.Component):  # type: ignore[misc]
 class SimulatedDatapath(wiring.Component):  # type: ignore[misc]
     """An ``rtl.mpa.datapath.MpaDatapath`` with a ring at each stream, and its registers in the words of ``layout``."""
 
-    def __init__(self, datapath: Any, control: Mapping[str, int] = layout.CONTROL,
-                 status: Mapping[str, int] = layout.STATUS):  # fmt: skip
+    def __init__(self, datapath: Any, *, rdma: bool = False):
         self._datapath = datapath
+        words = layout.device(datapath.lanes, rdma=rdma)
         super().__init__({
-            "control": In(data.StructLayout(control)),
-            "status": Out(data.StructLayout(status)),
-        })  # fmt: skip
+            "control": In(data.StructLayout(words.control)),
+            "status": Out(data.StructLayout(words.status)),
+        })
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102
         m = Module()

@@ -6,7 +6,7 @@ from amaranth.hdl import Const, Module, ResetInserter, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.host_driver.devices.sim.layout import rnic_control, rnic_status
+from open_rnic.host_driver.devices.sim import layout
 from open_rnic.host_driver.devices.sim.path import Ticks
 from open_rnic.host_driver.devices.sim.rdma import SIZES, memory_rings
 from open_rnic.host_driver.devices.sim.rings import InRing, OutRing
@@ -21,14 +21,15 @@ class SimulatedRnic(wiring.Component):  # type: ignore[misc]
 
     Members
     -------
-    control, status : words with the fields of ``rnic_control`` and ``rnic_status`` in ``layout``
+    control, status : words with the fields of ``layout.rnic``
     """
 
     def __init__(self, rnic: Rnic):
         self._rnic = rnic
+        words = layout.rnic(rnic.connections, rdma=rnic.has_rdma)
         super().__init__({
-            "control": In(data.StructLayout(rnic_control(rnic.connections, rdma=rnic.has_rdma))),
-            "status": Out(data.StructLayout(rnic_status(rnic.connections, rdma=rnic.has_rdma))),
+            "control": In(data.StructLayout(words.control)),
+            "status": Out(data.StructLayout(words.status)),
         })
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102

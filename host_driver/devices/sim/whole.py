@@ -11,7 +11,7 @@ from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, M
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.host_driver.devices.sim.layout import STATION, WHOLE_CONTROL, WHOLE_STATUS
+from open_rnic.host_driver.devices.sim.layout import STATION, WHOLE
 from open_rnic.host_driver.devices.sim.path import Ticks
 from open_rnic.host_driver.devices.sim.rings import InRing, OutRing
 from open_rnic.host_driver.devices.sim.slow_memory import slow_memories
@@ -124,14 +124,14 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
 
     Members
     -------
-    control, status : words with the fields of WHOLE_CONTROL and WHOLE_STATUS in ``layout``
+    control, status : words with the fields of ``layout.WHOLE``
     """
 
     def __init__(self, **options: Any):
         self._options = options
         super().__init__({
-            "control": In(data.StructLayout(WHOLE_CONTROL)),
-            "status": Out(data.StructLayout(WHOLE_STATUS)),
+            "control": In(data.StructLayout(WHOLE.control)),
+            "status": Out(data.StructLayout(WHOLE.status)),
         })
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102

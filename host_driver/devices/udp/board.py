@@ -1,24 +1,18 @@
 """A whole RNIC in simulation, from its MAC inwards, as an Ethernet port: in Verilator, in a process of its own.
 
-``host_driver.devices.sim.whole_server`` is the other side of the socket.
+``host_driver.devices.sim.gmii`` is at the other side of the socket.
 """
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 
 from open_rnic.boards import find_rnic
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.frame_socket import FrameSocket
-from open_rnic.host_driver.devices.sim.path_wire import Damage, Kind
-from open_rnic.host_driver.devices.sim.prepare import prepare
-from open_rnic.host_driver.devices.sim.process import SimulationProcess
-from open_rnic.host_driver.devices.sim.wire import SOCKET, frame
+from open_rnic.host_driver.devices.sim.wire import Damage, Kind, frame
 
 __all__ = ["SimulatedBoard", "connections", "parameters"]
-
-_SERVER = "open_rnic.host_driver.devices.sim.whole_server"
 
 
 def parameters(name: str) -> tuple[str, ...]:
@@ -44,14 +38,8 @@ class SimulatedBoard(FrameSocket):
         Raises ValueError for a board that is unknown or has no Ethernet, and DeviceError if it cannot be built or
         started.
         """
-        simulation = await prepare("whole", *parameters(name))
         board = cls()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = SimulationProcess(
-                simulation, _SERVER, [theirs.fileno()], {SOCKET: str(theirs.fileno())}
-            )
-        await board._begin(process, ours)
+        await board._begin("whole", *parameters(name))
         return board
 
     def __init__(self) -> None:
