@@ -5,7 +5,7 @@ A layout lists its fields and their widths in bits, the least significant field 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
 from struct import Struct
@@ -43,11 +43,6 @@ class Layout:
     lanes: int = 1
 
 
-# The rings of a memory port.
-_MEMORY_CONTROL = dict.fromkeys(("writes{}_freed", "reads{}_freed", "words{}_posted"), 16)
-_MEMORY_STATUS = dict.fromkeys(("writes{}_written", "reads{}_written", "words{}_taken"), 16)
-
-
 def of(what: str, *arguments: str) -> Layout:
     """Return the layout of a top: see ``prepare.find``."""
     match what:
@@ -64,13 +59,8 @@ def of(what: str, *arguments: str) -> Layout:
 
 def device(lanes: int, *, rdma: bool = False) -> Layout:
     """A data path. With an RDMA engine, ``irq`` has the engine's interrupt, too."""
-    control, status = _rings(("tx_ulpdu", "rx_mpa"), ("tx_mpa", "rx_ulpdu"))
-    control |= {"flush": 1} | _access(8)
-    status |= _result(1 + rdma)
-    if rdma:
-        control |= _numbered(_MEMORY_CONTROL)
-        status |= _numbered(_MEMORY_STATUS)
-    return Layout(control, status, (16, 256), lanes)
+    control, status = _rings(("tx_ulpdu", "rx_mpa"), ("tx_mpa", "rx_ulpdu"), rdma=rdma)
+    return Layout(control | {"flush": 1} | _access(8), status | _result(1 + rdma), (16, 256), lanes)
 
 
 def path(connections: int) -> Layout:
@@ -80,26 +70,33 @@ def path(connections: int) -> Layout:
         "flush": 1, "turn": 1, "kind": 3, "connection": 4, "ports": 32, "peer": 32, "iss": 32,
         "mac": 48, "address": 32, "prefix": 32, "gateway": 32, "accept": connections,
     }  # fmt: skip
-    status |= {"turn": 1} | _numbered({"status{}": 16, "peer{}": 32, "ports{}": 32}, connections)
+    each = {"status": 16, "peer": 32, "ports": 32}
+    status |= {"turn": 1} | {f"{name}_{at}": each[name] for at in range(connections) for name in each}
     return Layout(control, status, (64, 512))
 
 
 def rnic(connections: int, *, rdma: bool = False) -> Layout:
     """An RNIC. ``irq`` has a bit for each page of registers, ``rdma_irq`` for each RDMA engine."""
     control, status = _rings(("rx_frames",), ("tx_frames",), "ticks")
-    path_control, path_status = _rings(("tx_ulpdu{}",), ("rx_ulpdu{}",))
-    path_control |= {"flush{}": 1} | (_MEMORY_CONTROL if rdma else {})
-    path_status |= _MEMORY_STATUS if rdma else {}
-    control |= _access(16) | _numbered(path_control, connections)
+    control |= _access(16)
     status |= _result(1 + connections) | ({"rdma_irq": connections} if rdma else {})
-    return Layout(control, status | _numbered(path_status, connections), (64, 512))
+    for suffix in (f"_{at}" for at in range(connections)):
+        of_path, from_path = _rings(("tx_ulpdu",), ("rx_ulpdu",), rdma=rdma, suffix=suffix)
+        control |= of_path | {f"flush{suffix}": 1}
+        status |= from_path
+    return Layout(control, status, (64, 512))
 
 
-def _rings(into: Iterable[str], out: Iterable[str], *ticks: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the fields of rings of packets, in both words."""
-    control = *(f"{name}_posted" for name in into), *(f"{name}_freed" for name in out), *ticks
-    notes = (f"{name}_{count}" for name in out for count in ("written", "notes"))
-    return dict.fromkeys(control, 16), dict.fromkeys((*(f"{name}_taken" for name in into), *notes, *ticks), 16)
+def _rings(
+    into: Sequence[str], out: Sequence[str], *ticks: str, rdma: bool = False, suffix: str = ""
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the fields of rings of packets in both words, and those of the rings of a memory port."""
+    plain = ["writes", "reads"] if rdma else []
+    into = [*into, "words"] if rdma else into
+    control = [f"{name}{suffix}_posted" for name in into] + [f"{name}{suffix}_freed" for name in (*out, *plain)]
+    status = [f"{name}{suffix}_taken" for name in into] + [f"{name}{suffix}_written" for name in (*out, *plain)]
+    notes = [f"{name}{suffix}_notes" for name in out]
+    return dict.fromkeys((*control, *ticks), 16), dict.fromkeys((*status, *notes, *ticks), 16)
 
 
 def _access(address: int) -> dict[str, int]:
@@ -108,12 +105,6 @@ def _access(address: int) -> dict[str, int]:
 
 def _result(interrupts: int) -> dict[str, int]:
     return {"turn": 1, "irq": interrupts, "read_data": 32}
-
-
-def _numbered(fields: Mapping[str, int], connections: int | None = None) -> dict[str, int]:
-    """Return fields with a number in their names, for each connection; without one if there is only one."""
-    numbers = [""] if connections is None else [f"_{at}" for at in range(connections)]
-    return {name.format(number): width for number in numbers for name, width in fields.items()}
 
 
 _CONTROL, _STATUS = _rings(("rx_frames",), ("tx_frames",), "ticks")

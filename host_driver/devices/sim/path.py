@@ -1,11 +1,11 @@
 """A network path in simulation: TCP in RTL, with rings in memory for its frames and octets."""
 
-from amaranth.hdl import Module, ResetInserter, Signal
-from amaranth.lib import data, wiring
+from amaranth.hdl import DomainRenamer, Module, Signal
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.host_driver.devices.sim import layout
-from open_rnic.host_driver.devices.sim.rings import InRing, OutRing
+from open_rnic.host_driver.devices.sim.rings import Simulated
 from open_rnic.host_driver.devices.sim.slow_memory import slow_memories
 from open_rnic.rtl.tcp.config import EngineConfig, RingMemory
 from open_rnic.rtl.tcp.path import NetworkPath
@@ -44,45 +44,31 @@ class Ticks(wiring.Component):  # type: ignore[misc]
         return m
 
 
-class SimulatedPath(wiring.Component):  # type: ignore[misc]
-    """A ``rtl.tcp.path.NetworkPath`` with a ring at each stream, and slow memories for its own rings, if it has none.
+def ticks(m: Module, top: Simulated, connections: int, tick: Signal, domain: str = "sync") -> None:
+    """Connect the ``tick`` of RTL in a clock domain."""
+    m.submodules.ticks = ticks = DomainRenamer(domain)(Ticks(connections))
+    m.d.comb += [ticks.due.eq(top.control.ticks), top.status.ticks.eq(ticks.done), tick.eq(ticks.tick)]
 
-    Members
-    -------
-    control, status : words with the fields of ``layout.path``
-    """
+
+class SimulatedPath(Simulated):
+    """A ``rtl.tcp.path.NetworkPath``, and slow memories for its rings if it has none."""
 
     def __init__(self, path: NetworkPath, latency: int = 0, seed: int = 0):
         self._path = path
         self._slow = latency, seed
-        self._connections = path.engine.connections
-        words = layout.path(self._connections)
-        super().__init__({
-            "control": In(data.StructLayout(words.control)),
-            "status": Out(data.StructLayout(words.status)),
-        })
+        super().__init__(layout.path(path.engine.connections))
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102
         m = Module()
-        control, status, connections = self.control, self.status, self._connections
+        control, status, connections = self.control, self.status, self._path.engine.connections
         m.submodules.path = path = self._path
         for name, slow in slow_memories(path, *self._slow).items():
             m.submodules[name] = slow
             wiring.connect(m, getattr(path, name), slow.port)
         for name in ("rx_frames", "to_send"):
-            ring = InRing(getattr(path, name).payload.shape())
-            m.submodules[name] = ResetInserter(control.flush)(ring)
-            wiring.connect(m, ring.o, getattr(path, name))
-            m.d.comb += [ring.posted.eq(control[f"{name}_posted"]), status[f"{name}_taken"].eq(ring.taken)]
+            self.ring_in(m, name, getattr(path, name), control.flush)
         for name in ("tx_frames", "received"):
-            ring = OutRing(getattr(path, name).payload.shape())
-            m.submodules[name] = ResetInserter(control.flush)(ring)
-            wiring.connect(m, getattr(path, name), ring.i)
-            m.d.comb += [
-                ring.freed.eq(control[f"{name}_freed"]),
-                status[f"{name}_written"].eq(ring.written),
-                status[f"{name}_notes"].eq(ring.notes),
-            ]
+            self.ring_out(m, name, getattr(path, name), control.flush)
         m.d.comb += [
             getattr(path, name).eq(control[name]) for name in ("mac", "address", "prefix", "gateway", "accept")
         ]
@@ -94,20 +80,14 @@ class SimulatedPath(wiring.Component):  # type: ignore[misc]
         m.d.comb += command.payload.address.eq(control.peer)
         with m.If(command.valid & command.ready):
             m.d.sync += turn.eq(control.turn)
-
-        m.submodules.ticks = ticks = Ticks(connections)
-        m.d.comb += [ticks.due.eq(control.ticks), status.ticks.eq(ticks.done), path.tick.eq(ticks.tick)]
+        ticks(m, self, connections, path.tick)
 
         show = Signal(range(max(2, connections)))
         m.d.comb += path.show.eq(show)
         m.d.sync += show.eq(show + 1)
         for at in range(connections):
             with m.If(show == at):
-                m.d.sync += [
-                    getattr(status, f"status_{at}").eq(path.status),
-                    getattr(status, f"peer_{at}").eq(path.peer),
-                    getattr(status, f"ports_{at}").eq(path.ports),
-                ]
+                m.d.sync += [status[f"{name}_{at}"].eq(getattr(path, name)) for name in ("status", "peer", "ports")]
         return m
 
 

@@ -24,9 +24,9 @@ class ProgramMemory:
     def __init__(self, clock: Clock, suffix: str, block: int):
         self._beat = 4 * clock.layout.lanes
         self._most = block
-        self._writes = RingEnd(clock, f"writes{suffix}", words=self._beat, places=PLACE_WORD.size)
-        self._reads = RingEnd(clock, f"reads{suffix}", numbers=NUMBER_WORD.size)
-        self._words = RingStart(clock, f"words{suffix}", words=self._beat)
+        self._writes = RingEnd(clock, f"writes{suffix}", beats=self._beat, places=PLACE_WORD.size)
+        self._reads = RingEnd(clock, f"reads{suffix}", beats=NUMBER_WORD.size)
+        self._words = RingStart(clock, f"words{suffix}", beats=self._beat)
         self._wanted: deque[int] = deque()  # addresses
         self._asked = False  # a BLOCK is due
         self.forget()

@@ -50,8 +50,8 @@ class Cable(Peripheral):
     def __init__(self, clock: Clock, noise: Noise):
         super().__init__(clock)
         self._noise = noise
-        self._to_board = RingStart(clock, "to_board", words=_WORD)
-        self._from_board = RingEnd(clock, "from_board", numbers=_WORD)
+        self._to_board = RingStart(clock, "to_board", beats=_WORD)
+        self._from_board = RingEnd(clock, "from_board", beats=_WORD)
 
     def take(self, kind: int, note: int, octets: bytes) -> None:
         """See Peripheral."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.host_driver.devices.sim.layout import STATION, WHOLE
-from open_rnic.host_driver.devices.sim.path import Ticks
-from open_rnic.host_driver.devices.sim.rings import InRing, OutRing
+from open_rnic.host_driver.devices.sim.path import ticks
+from open_rnic.host_driver.devices.sim.rings import Simulated
 from open_rnic.host_driver.devices.sim.slow_memory import slow_memories
 from open_rnic.host_driver.net.host import local_mac
-from open_rnic.rtl.layouts import Packet, packet
+from open_rnic.rtl.layouts import packet
 from open_rnic.rtl.mac.layouts import LinkState, RxOctets, TxOctets
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.registers import LinkSource, Speed
@@ -117,27 +117,18 @@ class GmiiCable(wiring.Component):  # type: ignore[misc]
         return m
 
 
-class SimulatedWhole(wiring.Component):  # type: ignore[misc]
+class SimulatedWhole(Simulated):
     """The RNIC that boards contain, with a cable, whose ends are rings.
 
     ``options`` are those of :class:`.WholeRnic`. With ``rings``, the rings of TCP lie in slow memories.
-
-    Members
-    -------
-    control, status : words with the fields of ``layout.WHOLE``
     """
 
     def __init__(self, **options: Any):
         self._options = options
-        super().__init__({
-            "control": In(data.StructLayout(WHOLE.control)),
-            "status": Out(data.StructLayout(WHOLE.status)),
-        })
+        super().__init__(WHOLE)
 
     def elaborate(self, platform: object) -> Module:  # noqa: D102
         m = Module()
-        control, status = self.control, self.status
-
         # The clocks: ``sync`` is GMII's.
         half = Signal(reset_less=True)
         m.d.sync += half.eq(~half)
@@ -158,27 +149,10 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
         for name, memory in slow_memories(whole.core.rnic.path, LATENCY, seed=1).items():
             m.submodules[name] = slow = in_core(memory)
             wiring.connect(m, getattr(rnic, name), slow.port)
-        m.submodules.ticks = ticks = in_core(Ticks(whole.core.rnic.connections))
-        m.d.comb += [
-            rnic.tick.eq(ticks.tick),
-            rnic.rx.eq(1),
-            rnic.mdio_i.eq(1),
-            ticks.due.eq(control.ticks),
-            status.ticks.eq(ticks.done),
-            cable.up.eq(control.up),
-        ]
-
-        m.submodules.rx_frames = rx_frames = InRing(Packet(1, length=16))
-        m.submodules.tx_frames = tx_frames = OutRing(Packet(1))
-        wiring.connect(m, rx_frames.o, cable.i)
-        wiring.connect(m, cable.o, tx_frames.i)
-        m.d.comb += [
-            rx_frames.posted.eq(control.rx_frames_posted),
-            status.rx_frames_taken.eq(rx_frames.taken),
-            tx_frames.freed.eq(control.tx_frames_freed),
-            status.tx_frames_written.eq(tx_frames.written),
-            status.tx_frames_notes.eq(tx_frames.notes),
-        ]
+        ticks(m, self, whole.core.rnic.connections, rnic.tick, "core")
+        m.d.comb += [rnic.rx.eq(1), rnic.mdio_i.eq(1), cable.up.eq(self.control.up)]
+        self.ring_in(m, "rx_frames", cable.i)
+        self.ring_out(m, "tx_frames", cable.o)
 
         quiet = Signal(range(_QUIET))
         frames = whole.port.rx_frames.valid | whole.port.tx_frames.valid
@@ -190,7 +164,7 @@ class SimulatedWhole(wiring.Component):  # type: ignore[misc]
             m.d.sync += quiet.eq(0)
         with m.Elif(~quiet.all()):
             m.d.sync += quiet.eq(quiet + 1)
-        m.d.comb += status.active.eq(~quiet.all())
+        m.d.comb += self.status.active.eq(~quiet.all())
         return m
 
 
