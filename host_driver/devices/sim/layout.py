@@ -30,7 +30,7 @@ NUMBER_WORD = Struct("<I")
 class Layout:
     """The words ``control``, which Python writes, and ``status``, which it reads, each as a whole.
 
-    The fields also tell what the top has. A ring ``x`` has ``x_posted`` and ``x_taken`` if it leads into the RTL, and
+    The fields also say what the top has. A ring ``x`` has ``x_posted`` and ``x_taken`` if it leads into the RTL, and
     ``x_freed`` and ``x_written`` if it leads out of it, with ``x_notes`` for packets. While ``flush`` is 1, the rings
     of packets are empty and their positions 0. An access to a register, or a command, begins when ``turn`` of
     ``control`` changes, and ends when ``turn`` of ``status`` has become equal. ``ticks`` counts milliseconds:

@@ -1,6 +1,6 @@
 """The server in the process of a simulation: it serves a program whatever the top has.
 
-The layout of the top tells what that is, and each part has a peripheral here. Python runs once in many clock cycles,
+The layout of the top says what that is, and each part has a peripheral here. Python runs once in many clock cycles,
 and each time moves all that has accumulated. It sleeps while nothing is on its way; simulated time then stops, or goes
 on from tick to tick if the top counts them.
 """
