@@ -6,6 +6,8 @@ Imports are read from the source, so that those inside functions and under ``TYP
 import ast
 import itertools
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -79,6 +81,18 @@ def test_rtl_imports_neither_the_driver_nor_boards():
     for module, tree in trees.items():
         if module.split(".")[0] == "rtl":
             assert {imported.split(".")[0] for imported in imports(tree, trees)} <= {"rtl"}, module
+
+
+def test_the_server_of_a_simulation_imports_no_hardware_library():
+    """Each simulation would take a second more to start."""
+    program = (
+        "import ctypes, sys\n"
+        "from unittest.mock import MagicMock\n"
+        "ctypes.CDLL = MagicMock()  # VPI is only in a simulation\n"
+        "import open_rnic.host_driver.devices.sim.server\n"
+        "assert 'amaranth' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_no_import_hides_in_a_string():

@@ -18,8 +18,8 @@ from open_rnic.rtl.net.layouts import Frame
 from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.registers import of_connections, words_of
-from open_rnic.rtl.rnic import PAGE_BITS, Rnic
-from open_rnic.rtl.rnic_registers import IDENTITY, MAC_PAGE, RNIC_MAP, RNIC_PAGE, VERSION
+from open_rnic.rtl.rnic import Rnic
+from open_rnic.rtl.rnic_registers import IDENTITY, MAC_PAGE, PAGE_BITS, RNIC_MAP, RNIC_PAGE, VERSION
 from open_rnic.rtl.shared_rnic import SharedRnic
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 

@@ -13,14 +13,13 @@ from open_rnic.rtl.rdma.block_datapath import BlockRdmaDatapath
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.sampling import Samples
+from open_rnic.rtl.rnic_registers import PAGE_BITS
 from open_rnic.rtl.tcp.attachment import Attachment
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.path import NetworkPath
 from open_rnic.rtl.tcp.path_control import PathControl
 
-__all__ = ["PAGE_BITS", "Rnic", "join"]
-
-PAGE_BITS = 8  # of the bus: 256 registers in a page
+__all__ = ["Rnic", "join"]
 
 
 def _datapath(rdma: Mapping[str, int] | None, memory: int, samples: Samples | None):

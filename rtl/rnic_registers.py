@@ -5,10 +5,11 @@
 
 from open_rnic.rtl.registers import Field, Register, each_connection
 
-__all__ = ["BY_NAME", "IDENTITY", "MAC_PAGE", "RNIC_MAP", "RNIC_PAGE", "VERSION"]
+__all__ = ["BY_NAME", "IDENTITY", "MAC_PAGE", "PAGE_BITS", "RNIC_MAP", "RNIC_PAGE", "VERSION"]
 
 IDENTITY = int.from_bytes(b"RNI1", "big")
 VERSION = 0x0002_0002
+PAGE_BITS = 8  # of the bus: 256 registers in a page
 RNIC_PAGE = 0xFE  # of these registers; page 0 is that of TCP, page 1 + n that of connection n
 MAC_PAGE = 0xFF
 

@@ -7,7 +7,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from open_rnic.rtl.bus import RegisterBus, connect_pages
-from open_rnic.rtl.rnic import PAGE_BITS, join
+from open_rnic.rtl.rnic import join
+from open_rnic.rtl.rnic_registers import PAGE_BITS
 from open_rnic.rtl.shared_datapath import SharedDatapath
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.path import NetworkPath

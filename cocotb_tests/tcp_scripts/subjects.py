@@ -11,8 +11,7 @@ from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.tcp.endpoint import Endpoint
 from open_rnic.host_driver.tcp.segment import Segment, SegmentError
 from open_rnic.rtl.tcp.config import EngineConfig
-from open_rnic.rtl.tcp.pieces import PIECE
-from open_rnic.rtl.tcp.words import Command, Reason, State
+from open_rnic.rtl.tcp.words import PIECE, Command, Reason, State
 
 __all__ = ["Engine", "Program", "Twin", "engine_status"]
 

@@ -6,7 +6,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import packet
-from open_rnic.rtl.tcp.pieces import PIECE
+from open_rnic.rtl.tcp.words import PIECE
 
 __all__ = ["Attachment"]
 

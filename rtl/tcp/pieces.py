@@ -6,10 +6,9 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.layouts import packet
 from open_rnic.rtl.tcp.receive_ring import shown_octets
+from open_rnic.rtl.tcp.words import PIECE
 
-__all__ = ["PIECE", "Pieces"]
-
-PIECE = 1024  # octets that leave a ring as one packet, at most
+__all__ = ["Pieces"]
 
 
 class Pieces(wiring.Component):

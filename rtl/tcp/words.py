@@ -5,7 +5,9 @@ from types import SimpleNamespace
 
 from open_rnic.rtl.sequencer.isa import HEADER, PORTS, ROW, SCRATCH, Place, Region
 
-__all__ = ["Bit", "Command", "Reason", "SegmentBit", "State", "port", "row", "segment", "t"]
+__all__ = ["PIECE", "Bit", "Command", "Reason", "SegmentBit", "State", "port", "row", "segment", "t"]
+
+PIECE = 1024  # octets that leave a receive ring as one packet, at most
 
 
 class State(IntFlag):

@@ -13,8 +13,7 @@ from open_rnic.host_driver.devices.sim.ring_ends import Drain, Feed
 from open_rnic.host_driver.net.frames import Arp, ArpOperation, Ethernet, EtherType, Ipv4
 from open_rnic.host_driver.tcp.segment import PROTOCOL, Segment
 from open_rnic.rtl.tcp.config import EngineConfig
-from open_rnic.rtl.tcp.pieces import PIECE
-from open_rnic.rtl.tcp.words import Command
+from open_rnic.rtl.tcp.words import PIECE, Command
 
 CONNECTIONS, RING = 4, 8192
 MAC, PEER_MAC = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
