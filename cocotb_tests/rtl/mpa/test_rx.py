@@ -50,12 +50,13 @@ def blocks(lanes, ice40=False):
     # The sink requires that invalid octets of a stalled beat do not change, either, so the chain ends with a buffer.
     checker = FpduChecker(lanes)
     chain = Chain(Counted(lanes), ChunkPacker(lanes), Delineator(lanes), checker, Buffer(checker.o.payload.shape()))
-    together = Together(rx=chain, packer=ChunkPacker(lanes))
+    together = Together(rx=chain, packer=ChunkPacker(lanes), switch=RxModeSwitch(lanes))
     return Ice40(together) if ice40 else together
 
 
 def blocks_of_1_lane():
-    return Together(rx=Chain(Counted(1), Lanes(), LaneReceiver()), packer=ChunkPacker(1))
+    rx = Chain(Counted(1), Lanes(), LaneReceiver())
+    return Together(rx=rx, packer=ChunkPacker(1), switch=RxModeSwitch(1))
 
 
 def block(key):
@@ -126,6 +127,22 @@ async def ulpdus_are_received_with_markers(dut):
 
 
 @bench()
+async def the_beats_of_an_fpdu_follow_each_other_without_a_gap(dut):
+    receiver = await Receiver.begin(dut, 0, gaps=never(), backpressure=never())
+    width = 4 * parameter("lanes")
+    before = bytes(random.randrange(width))  # so that the FPDU begins in any lane
+    receiver.source.send(b"".join(receiver.framer.frame(each) for each in (before, bytes(50 * width))))
+    await receiver.receive()
+    await RisingEdge(dut.clk)
+    while not dut.rx__o__valid.value:
+        await RisingEdge(dut.clk)
+    for _ in range(40):
+        assert dut.rx__o__valid.value
+        await RisingEdge(dut.clk)
+    await receiver.receive()
+
+
+@bench()
 async def each_fpdu_keeps_its_findings_while_more_wait_than_have_a_place(dut):
     receiver = await Receiver.begin(dut, 0, gaps=never(), backpressure=itertools.chain([300], never()))
     sent = [random.randbytes(random.randrange(max(3, 4 * parameter("lanes") - 6))) for _ in range(60)]  # of one beat
@@ -191,7 +208,7 @@ async def a_wrong_fpduptr_does_not_affect_other_fpdus(dut):
 
 
 @bench()
-async def each_new_lane_is_sent_once_even_if_empty_chunks_follow(dut):
+async def each_new_lane_is_sent_once_and_at_once_even_if_empty_chunks_follow(dut):
     dut.packer__markers.value = dut.packer__start.value = 0
     dut.packer__o__ready.value = 1
     source = Source(dut, "packer__i")
@@ -199,12 +216,26 @@ async def each_new_lane_is_sent_once_even_if_empty_chunks_follow(dut):
         source.send(bytes(4))
         for _ in range(30):
             source.send(b"")
-        beats = 0
+        beats = []
         for _ in range(40):
             await RisingEdge(dut.clk)
-            beats += int(dut.packer__o__valid.value)
-        assert beats == 1
+            beats.append(int(dut.packer__o__valid.value))
+        assert (sum(beats[:10]), sum(beats)) == (1, 1)
         assert int(dut.packer__i__valid.value) == 0
+
+
+@bench()
+async def a_chunk_of_stream_mode_is_cut_at_the_limit_and_nowhere_else(dut):
+    dut.switch__enable.value = dut.switch__octets.value = limit = 0
+    source, sink = Source(dut, "switch__i", pauses(0.3)), Sink(dut, "switch__stream", stalls(0.3))
+    width = 4 * parameter("lanes")
+    for size in range(1, 3 * width):
+        chunk, rest = random.randbytes(size), random.randbytes(random.randint(0, -size % width))  # both end in a beat
+        source.send(chunk + rest)
+        for each in filter(None, (chunk, rest)):
+            limit += len(each)
+            dut.switch__octets.value = limit
+            assert (await sink.receive()).octets == each
 
 
 @bench()
