@@ -227,7 +227,7 @@ class FpduAligner(wiring.Component):
             }.items()),
             # At most one of the two beats has a marker: markers are many beats apart.
             beat.marked.eq(near.marked | far.marked),
-            beat.place.eq(Mux(near.marked, near.place, far.place + lanes) - beat.lane),
+            beat.place.eq(Mux(near.marked, near.place, Cat(far.place, 1)) - beat.lane),
             beat.marker.eq(Mux(near.marked, near.marker, far.marker)),
         ]
         steps = steps_of(bits)

@@ -209,7 +209,7 @@ class RtrDetector(wiring.Component):
             x.passes.eq(x.valid & delivers),
             x.leaves.eq(x.valid & absorbs),
             self.i.ready.eq(ready & x.is_own if x.many else ready),
-            x.kept.i.valid.eq(x.valid & x.keeps & ~i.none),
+            x.kept.i.valid.eq(x.valid & x.keeps),  # with ``none``, the FPDU is an error, which clears the queue
             *(beat_in[name].eq(i[name]) for name in ("data", "octets", "last", "length")),
             beat_in.verdict.eq(verdict),
         ]
@@ -437,10 +437,10 @@ class RtrDetector(wiring.Component):
             m.next = "Flow"
         with m.State("Stopped"):
             m.d.comb += x.sinks_on.eq(1)
-            m.d.sync += [x.beat.eq(0), x.released.eq(0)]
             self._let_through(m, x)
             if x.many:
                 m.d.comb += x.rests.eq(1)
+                m.d.sync += [x.beat.eq(0), x.released.eq(0)]
                 with m.If(x.restarts):
                     m.d.comb += x.sinks_on.eq(0)
                     m.next = "Return"

@@ -146,7 +146,7 @@ class CrcAppender(wiring.Component):
             *(o[name].eq(beat[name]) for name in self.connection),
             given.i.valid.eq(Mux(alone, crcs.o.valid, beats.o.valid & (crcs.o.valid | ~beat.ends))),
             beats.o.ready.eq(given.i.ready & Mux(alone | beat.ends, crcs.o.valid, ~beat.full)),
-            crcs.o.ready.eq(given.i.ready & (alone | (beats.o.valid & beat.ends))),
+            crcs.o.ready.eq(given.i.ready & (alone | beat.ends)),  # a CRC that is valid has its beat at the output
         ]
         with m.If(given.i.valid & given.i.ready):
             m.d.sync += alone.eq(~alone & beat.full)
