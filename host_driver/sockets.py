@@ -8,6 +8,7 @@ import resource
 import socket
 from collections.abc import Callable
 from errno import EMFILE
+from ipaddress import IPv6Address
 from struct import pack
 from typing import Any, Self, TypeVar
 
@@ -26,8 +27,8 @@ class TcpSocket:
     """A connection of the kernel's TCP as a :class:`.Transport`."""
 
     def __init__(self, sock: socket.socket, peer: Address) -> None:
-        self.local: Address = sock.getsockname()
-        self.peer = peer
+        self.local = plain(sock.getsockname())
+        self.peer = plain(peer)
         self._socket = sock
         self._loop = asyncio.get_running_loop()
         sock.setblocking(False)
@@ -68,7 +69,7 @@ class ListeningSocket:
     """A socket at which connections arrive; an asynchronous context manager."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self.address: Address = sock.getsockname()
+        self.address = plain(sock.getsockname())
         self._socket = sock
 
     async def close(self) -> None:
@@ -178,8 +179,16 @@ async def ready(sock: socket.socket, *, writing: bool = False) -> None:
         remove(sock)
 
 
+def plain(address: Address) -> Address:
+    """Return the IPv4 address that a socket of both versions maps into IPv6 (RFC 4291 §2.5.5.2); others as they are."""
+    if len(address) > 2 and (mapped := IPv6Address(address[0]).ipv4_mapped):
+        return str(mapped), address[1]
+    return address
+
+
 def place(address: Address) -> str:
     """Describe an address to a person."""
+    address = plain(address)
     return f"{address[0]} port {address[1]}"
 
 

@@ -16,6 +16,7 @@ from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.mpa.negotiation import Config, Reason
 from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.observer import Agreed, Frame, Octets, Reported, silent
+from open_rnic.host_driver.sockets import KERNEL
 from open_rnic.host_driver.transport import CHUNK_OCTETS
 from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
 
@@ -811,12 +812,18 @@ def test_events_reach_the_ulp():
     run(test())
 
 
-def test_a_listener_at_all_addresses_takes_both_families():
+def test_a_listener_at_all_addresses_takes_both_families_and_shows_each_address_as_its_own():
     async def test():
         async with await listen("::") as listener:
             for host in ("127.0.0.1", "::1"):
                 _, writer = await asyncio.open_connection(host, listener.address[1])
+                arrival = await listener.arrival()
+                assert arrival.peer == writer.get_extra_info("sockname")
+                assert arrival._transport.local == writer.get_extra_info("peername")
+                arrival.close()
                 writer.close()
+            with pytest.raises(MpaConnectionError, match=r"connect to 127\.0\.0\.1 port 1: Connection refused$"):
+                await KERNEL.connect("::ffff:127.0.0.1", 1, HANG, None)
 
     run(test())
 
