@@ -25,6 +25,7 @@ from open_rnic.host_driver.rdma.connection import (
     prepare_stream,
 )
 from open_rnic.host_driver.rdma.memory import ProtectionDomain, StagTable
+from open_rnic.host_driver.rdma.work import QueueFullError
 from open_rnic.host_driver.sockets import KERNEL
 from open_rnic.host_driver.state_machine import ProtocolError
 from open_rnic.host_driver.transport import Tcp
@@ -134,8 +135,9 @@ class ConnectionRequest:
         it has the Reply. A ``ReceiveRequest`` completes through ``Options.receive_cq``, any other buffer through
         ``Connection.receive``. Arguments that are not given default to the listener's. Raises ValueError for too much
         private data, MpaConnectionError if the peer has gone or, after a rejection, if the device has no room for the
-        connection, RdmaError if the connection ends before it is
-        established, and the errors of ``Connection.post_receives``.
+        connection, DeviceError, RdmaError if the connection ends before it is established, and the errors of
+        ``Connection.post_receives``. The latter and ValueError leave the request unanswered; after any other error, and
+        if this is cancelled, the request is closed.
         """
         listener = self._listener
         options = options or listener.options
@@ -151,6 +153,11 @@ class ConnectionRequest:
         except MpaConnectionError:
             await self.reject()
             raise
+        except (ValueError, QueueFullError):  # these leave the request unanswered
+            raise
+        except BaseException:
+            await self._release()
+            raise
         try:
             if config is not None:
                 config = await _within(config, self._path)
@@ -158,8 +165,8 @@ class ConnectionRequest:
             lower = await self._request.accept(private_data, config, prepare=prepare)
         except BaseException as error:
             await discard_stream(stream, options)
-            if not isinstance(error, ValueError | ProtocolError):  # these leave the request unanswered
-                await self._path.close()
+            if not isinstance(error, ValueError | ProtocolError):
+                await self._release()
             raise
         connection = Connection(lower, self._watch, stream, options)
         try:
@@ -184,6 +191,12 @@ class ConnectionRequest:
         """Close without an answer."""
         if not self._request.answered:
             await self._request.close()
+            await self._path.close()
+
+    async def _release(self) -> None:
+        """Release everything after a failure, which a failure of the device must not hide."""
+        await self._request.close()
+        with contextlib.suppress(DeviceError):
             await self._path.close()
 
 

@@ -18,6 +18,7 @@ from open_rnic.cocotb_tests.lengths import long, shortened
 from open_rnic.cocotb_tests.limits import HANG
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.ddp import ReadRequest, Tagged, Untagged, decode
+from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
@@ -289,6 +290,48 @@ def test_a_request_is_answered_once_and_its_connection_is_left_untouched(again):
                 assert bytes(await ours.receive()) == b"still there"
             with pytest.raises(rdma.ProtocolError):
                 await request.accept()
+
+    run(test())
+
+
+@pytest.mark.parametrize("step", ["open_stream", "_within"])
+@pytest.mark.parametrize("error", [None, DeviceError("it does not answer")])
+def test_an_accept_that_is_cancelled_or_meets_a_failure_of_the_device_leaves_nothing_open(monkeypatch, step, error):
+    async def test():
+        devices, waits = [], asyncio.Event()
+
+        async def device():
+            devices.append(await rdma.software())
+            monkeypatch.setattr(devices[-1], "close", partial(closing, devices[-1].close))
+            return devices[-1]
+
+        async def closing(close):
+            devices.pop()
+            await close()
+            if error:
+                raise error
+
+        async def fails(*_):
+            waits.set()
+            if error:
+                raise error
+            await asyncio.Event().wait()
+
+        async with await rdma.listen(device=device) as listener:
+            tasks, descriptors = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2]))
+            request = await listener.request()
+            monkeypatch.setattr(manager, step, fails)
+            accepting = asyncio.create_task(request.accept(config=RESPONDER))
+            await waits.wait()
+            if not error:
+                accepting.cancel()
+            with pytest.raises(type(error) if error else asyncio.CancelledError):
+                await accepting
+            assert not devices
+            with pytest.raises(rdma.MpaConnectionError):
+                await connecting
+            assert (len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))) == (tasks, descriptors)
 
     run(test())
 
