@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 BATCH = 65536  # octets: a batch of ULPDUs is handed over if it has at least this many
 
-_HINT = 5.0  # seconds that a Send waits for a buffer before a warning
+_HINT = 5.0  # seconds that a Send waits for a buffer, and an RDMA Read behind it, before a warning
 _PATIENCE = 100  # looks at memory without a pause
 _LOOK = 0.0005  # seconds between later looks
 
@@ -167,7 +167,8 @@ class Connection:
         self._wake = asyncio.Event()  # there may be something to send
         self._posted = asyncio.Event()  # a buffer has been posted
         self._taken = 0  # number of received ULPDUs that the stream has accepted
-        self._hint: asyncio.TimerHandle | None = None
+        self._hint: asyncio.TimerHandle | None = None  # of ``_warn``
+        self._warned = False
         self._blocked = False  # the next ULPDU belongs to a Send for which no buffer is posted
         self._opened = asyncio.Event()  # the fence is open, or the connection is over
         self._settled = asyncio.Event()  # all posted work has completed
@@ -265,6 +266,7 @@ class Connection:
             cq.reserve(len(works))
         for work in works:
             self._stream.post(work)
+        self._suspect()
         self._wake.set()
 
     def post_receives(self, *requests: ReceiveRequest) -> None:
@@ -508,6 +510,7 @@ class Connection:
         self._check_depth(1)
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._stream.post(self._prepare(request, partial(resolve, future)))
+        self._suspect()
         self._wake.set()
         return future
 
@@ -654,20 +657,26 @@ class Connection:
         return None
 
     def _block(self, blocked: bool) -> None:
-        """Note whether a Send waits for a buffer; if that lasts, and an RDMA Read waits behind it, say so."""
-        if blocked and not self._blocked:
-            self._hint = asyncio.get_running_loop().call_later(_HINT, self._warn)
-        elif not blocked and self._hint:
-            self._hint.cancel()
+        """Note whether a Send waits for a buffer."""
         self._blocked = blocked
+        self._suspect()
+
+    def _suspect(self) -> None:
+        """Warn, once, if a Send waits for a buffer, and an RDMA Read behind it, and that lasts."""
+        waits = self._blocked and self._stream.reads and not (self._warned or self.error)
+        if waits and not self._hint:
+            self._hint = asyncio.get_running_loop().call_later(_HINT, self._warn)
+        elif not waits and self._hint:
+            self._hint.cancel()
+            self._hint = None
 
     def _warn(self) -> None:
-        if self._stream.reads and not self.error:
-            _log.warning(
-                "%r: a Send of the peer has waited for %g s for a buffer, and the response to an RDMA Read behind it: "
-                "call receive or post_receive before the Read, or let such a Send end the connection, with "
-                "Options(receiver_waits=False)", self, _HINT,
-            )  # fmt: skip
+        self._warned = True
+        _log.warning(
+            "%r: for %g s, a Send of the peer has waited for a buffer, and the response to an RDMA Read behind it: "
+            "call receive or post_receive before the Read, or let such a Send end the connection, with "
+            "Options(receiver_waits=False)", self, _HINT,
+        )  # fmt: skip
 
     def _look(self) -> None:
         """Deliver the completions of the stream, and act on its state."""
@@ -731,8 +740,7 @@ class Connection:
         if self.error:
             return
         self.error = error
-        if self._hint:
-            self._hint.cancel()
+        self._suspect()
         self._stream.stop()
         self._arrived.put_nowait(None)
         for waiter in self._room:

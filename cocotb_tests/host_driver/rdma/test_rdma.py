@@ -1243,18 +1243,40 @@ def test_ulpdus_are_as_long_as_the_mulpdu():
     run(test())
 
 
-def test_two_ends_that_send_and_then_read_before_they_receive_are_warned(monkeypatch, caplog):
+@pytest.mark.parametrize("late", [False, True])
+def test_two_ends_that_send_and_then_read_before_they_receive_are_warned_once(monkeypatch, caplog, late):
     monkeypatch.setattr("open_rnic.host_driver.rdma.connection._HINT", 0.01)
 
     async def test():
         async with connected() as (ours, theirs):
             region = theirs.register(bytearray(9), Access.REMOTE_READ)
+            for _ in range(2):
+                await theirs.send(b"nobody receives this yet")
+                while late and not ours._blocked:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.05 if late else 0)  # longer than the warning takes
+                reading = asyncio.create_task(ours.read(9, region.stag, region.to))
+                while not caplog.records:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.05)
+                assert "call receive or post_receive before the Read" in caplog.text
+                await ours.receive()
+                assert await reading == bytes(9)
+            assert len(caplog.records) == 1
+
+    run(test())
+
+
+def test_a_send_that_waits_without_a_read_behind_it_is_no_reason_for_a_warning(monkeypatch, caplog):
+    monkeypatch.setattr("open_rnic.host_driver.rdma.connection._HINT", 0.01)
+
+    async def test():
+        async with connected() as (ours, theirs):
             await theirs.send(b"nobody receives this yet")
-            reading = asyncio.create_task(ours.read(9, region.stag, region.to))
-            while not caplog.records:
+            while not ours._blocked:
                 await asyncio.sleep(0.01)
-            assert "call receive or post_receive before the Read" in caplog.text
+            await asyncio.sleep(0.05)
             await ours.receive()
-            assert await reading == bytes(9)
+            assert not caplog.records
 
     run(test())
