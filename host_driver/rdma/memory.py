@@ -215,7 +215,8 @@ class Region:
     """Registered memory, made by ``ProtectionDomain.register``; as a context manager, it deregisters itself.
 
     What is posted later finds the region in the device. A peer that learns the STag in another way than by a later Send
-    may be faster: ``await region`` waits until the devices of all streams that may use the region know it.
+    may be faster: ``await region`` waits until the devices of all streams that may use the region know it. It raises
+    ValueError if the STag is not valid then: the region has been deregistered, or its stream has ended.
 
     ``to`` is the TO of the first octet. ``stream`` is the only stream that may use the region, or None for all streams
     of the domain. A slice of a region is a ``Piece``.
@@ -245,6 +246,8 @@ class Region:
     async def _known(self) -> Self:
         for table in self.domain._tables_for(self.stream):
             await table.known()
+        if not self.valid:
+            raise ValueError(f"STag {self.stag:#x} is not valid: it was revoked, or its connection has ended")
         return self
 
     def deregister(self) -> None:
@@ -393,12 +396,14 @@ class ProtectionDomain:
         and cannot change their size while they are registered. Raises ValueError for a buffer that cannot be used in
         place, for a range of TOs that does not stay below 2^64, and if a device that needs the region has no room.
         Memory of a device can only be registered for a ``stream`` whose DDP is in this device. ``access`` may be the
-        number of the rights, as in verbs.
+        number of the rights, as in verbs; what is no number of rights raises ValueError, or TypeError.
         """
-        access = Access(access)
-        if not 0 <= access <= _ALL_RIGHTS:
+        if not (isinstance(access, int) and 0 <= access <= _ALL_RIGHTS):  # Access would take -1 for all rights
             rights = ", ".join(f"{each.name} {each:d}" for each in Access)
-            raise ValueError(f"access is a sum of {rights}, not {access:d}")
+            if isinstance(access, int):
+                raise ValueError(f"access is a sum of {rights}, not {access:d}")
+            raise TypeError(f"access is a sum of {rights}, not {access!r}")
+        access = Access(access)
         tables = self._tables_for(stream)
         match buffer:
             case Scattered():

@@ -719,6 +719,22 @@ def test_memory_of_the_domain_serves_every_connection_in_it():
     run(test())
 
 
+def test_a_region_that_is_not_valid_any_more_cannot_be_awaited():
+    async def test():
+        async with connected() as (ours, theirs):
+            revoked, left, shared = (ours.register(bytearray(5), Access.REMOTE_WRITE) for _ in range(3))
+            assert await revoked is revoked
+            await theirs.send(b"", invalidate=revoked.stag)
+            await ours.receive()
+            shared.deregister()
+            await ours.close()
+            for region in (revoked, left, shared):
+                with pytest.raises(ValueError, match=f"STag {region.stag:#x} is not valid"):
+                    await region
+
+    run(test())
+
+
 # The end of connections
 
 

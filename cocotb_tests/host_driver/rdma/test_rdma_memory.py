@@ -96,8 +96,10 @@ def test_buffers_that_cannot_be_registered_are_refused(domain, buffer, to, what)
 
 def test_rights_may_be_a_number(domain):
     assert domain.register(bytearray(5), 3).access == Access.LOCAL_WRITE | Access.REMOTE_WRITE
-    with pytest.raises(ValueError, match="sum of LOCAL_WRITE 1, REMOTE_WRITE 2, REMOTE_READ 4, not 9"):
-        domain.register(bytearray(5), 9)
+    for access, wrong in ((9, ValueError), (-1, ValueError), (3.0, TypeError), ("3", TypeError), (None, TypeError)):
+        what = f"sum of LOCAL_WRITE 1, REMOTE_WRITE 2, REMOTE_READ 4, not {access!r}$"
+        with pytest.raises(wrong, match=what):
+            domain.register(bytearray(5), access)
 
 
 def test_the_repr_shows_size_stag_to_and_rights(domain):
