@@ -109,13 +109,11 @@ class Connection:
         self, transport: Transport, device: Device, config: Config, observer: Observer, heard: bytes = b""
     ) -> None:
         self.device = device
-        self.config = config
         self.local = transport.local
         self.peer = transport.peer
         self.error: MpaConnectionError | None = None
         self._transport = transport
-        if config.keep_alive is not None:
-            transport.keep_alive(config.keep_alive)
+        self._configure(config)
         self._heard = heard
         self._observe = observer
         self._loop = asyncio.get_running_loop()
@@ -275,6 +273,11 @@ class Connection:
         await self.close()
 
     # The startup exchange
+
+    def _configure(self, config: Config) -> None:
+        self.config = config
+        if config.keep_alive is not None:
+            self._transport.keep_alive(config.keep_alive)
 
     async def _start(self) -> Requested | None:
         """Reset the device and exchange frames until MPA is on, or until the ULP must decide."""
@@ -613,13 +616,18 @@ class Request:
     ) -> Connection:
         """Answer with a Reply and turn MPA on. A ``config`` chosen by the Request replaces the listener's.
 
-        ``prepare`` is called before MPA is on: no ULPDU has passed by then. Raises ValueError for too much private
-        data, and ProtocolError if the request has been answered.
+        Keep-alives that the listener's has begun go on, at the times of ``config`` if it has some. ``prepare`` is
+        called before MPA is on: no ULPDU has passed by then. Raises ValueError for too much private data and for a
+        ``config`` that the Request does not allow, RejectedError if ``config`` rejects the Request, and ProtocolError
+        if the request has been answered.
         """
         connection = self._connection
         self.check(Input.ACCEPT)
+        outcome = connection._negotiation.accept(private_data, config)
+        if config is not None:
+            connection._configure(config)
         connection._prepare = prepare
-        await connection._run(connection._act(connection._negotiation.accept(private_data, config)))
+        await connection._run(connection._act(outcome))
         return connection
 
     async def reject(

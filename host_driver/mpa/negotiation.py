@@ -288,9 +288,9 @@ class Negotiation(Machine[State, Input, Event]):
         return self.take(Input.REJECTING_REPLY if self._theirs.rejected else Input.ACCEPTING_REPLY)
 
     def accept(self, private_data: bytes = b"", config: Config | None = None) -> list[Event]:
-        """The responder's ULP accepts the connection. A ``config`` replaces the one given before.
+        """The responder's ULP accepts the connection. A ``config`` replaces the one given before, and may reject it.
 
-        Raises ValueError for too much private data.
+        Raises ValueError for too much private data, and for a ``config`` that does not fit the Request.
         """
         return self._decide(Input.ACCEPT, config, Facts(octets=private_data))
 
@@ -329,6 +329,8 @@ class Negotiation(Machine[State, Input, Event]):
         if config is not None:
             if (config.role, config.dialect) != (self.config.role, self.config.dialect):
                 raise ValueError("the role and the dialect of a negotiation cannot change")
+            if self.received and self.received.rev == ENHANCED_REV and not config.enhanced:
+                raise ValueError("a Request with Rev 2 has been taken: only a Config with enhanced can answer it")
             self.config = config
         return self.take(given, what)
 
@@ -383,14 +385,19 @@ class Negotiation(Machine[State, Input, Event]):
 
     def _requested(self, _: Facts) -> list[Event]:
         self._check_rev()
+        self._check_depths()
+        return [Requested(self._theirs, _model(self._theirs))]
+
+    def _check_depths(self) -> None:
+        """Reject the Request if the configuration does."""
         theirs = self._theirs.enhanced
         if theirs and (what := refusal(self.config, theirs)):
             # RFC 6581 §9.1 names Terminate 2/0/6 here, but a responder sends no FPDU before it has received one and
             # none after R=1 (RFC 5044 §7.1.2 rules 2 and 4), so only the Reply reports it.
             raise Otherwise(State.REJECTED, *self._reject(Facts(octets=self.config.private_data, what=what)))
-        return [Requested(self._theirs, _model(self._theirs))]
 
     def _accept(self, given: Facts) -> list[Event]:
+        self._check_depths()
         agreed, enhanced = self._answer()
         sent = self._reply(enhanced, given.octets)
         self._agreed = agreed

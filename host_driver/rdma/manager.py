@@ -133,11 +133,12 @@ class ConnectionRequest:
 
         ``receives`` are buffers that are posted before any message of the peer can arrive: a peer may send as soon as
         it has the Reply. A ``ReceiveRequest`` completes through ``Options.receive_cq``, any other buffer through
-        ``Connection.receive``. Arguments that are not given default to the listener's. Raises ValueError for too much
-        private data, MpaConnectionError if the peer has gone or, after a rejection, if the device has no room for the
-        connection, DeviceError, RdmaError if the connection ends before it is established, and the errors of
-        ``Connection.post_receives``. The latter and ValueError leave the request unanswered; after any other error, and
-        if this is cancelled, the request is closed.
+        ``Connection.receive``. Arguments that are not given default to the listener's; for ``config`` see
+        ``host_driver.connection.Request.accept``. Raises ValueError for too much private data, MpaConnectionError if
+        the peer has gone or, after a rejection, if the device has no room for the connection, RejectedError if
+        ``config`` rejects the Request, DeviceError, RdmaError if the connection ends before it is established, and the
+        errors of ``Connection.post_receives``. These and ValueError leave the request unanswered; after any other
+        error, and if this is cancelled, everything is released.
         """
         listener = self._listener
         options = options or listener.options

@@ -443,6 +443,16 @@ def test_the_ulp_may_decide_the_depths_when_it_has_seen_the_request():
     end, _ = requested()
     with pytest.raises(ValueError, match="cannot change"):
         end.accept(config=INITIATOR)
+    with pytest.raises(ValueError, match="only a Config with enhanced can answer it"):
+        end.accept(config=replace(RESPONDER, enhanced=False))
+
+
+def test_the_ulps_configuration_may_reject_the_request_that_it_has_seen():
+    end, _ = requested()
+    sent, rejected = end.accept(b"welcome", replace(RESPONDER, min_ord=8, private_data=b"more"))
+    assert (end.state, sent.frame.rejected, sent.frame.enhanced.ord) == (State.REJECTED, True, 8)
+    assert sent.frame.private_data == b"more"
+    assert rejected.what == "the initiator's IRD 4 is under the ORD 8 that this end needs"
 
 
 # 0x3FFF

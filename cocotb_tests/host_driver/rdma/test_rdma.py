@@ -21,6 +21,7 @@ from open_rnic.host_driver.ddp import ReadRequest, Tagged, Untagged, decode
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.software import SoftwareDevice
+from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.host_driver.mpa.negotiation import Config, Reason
 from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
@@ -242,6 +243,29 @@ def test_requests_show_the_peers_demands_and_replies_the_agreement():
                 assert ours.negotiated.private_data == b"welcome"
                 assert ours.negotiated.peer_ord == theirs.negotiated.ord == 2
                 assert theirs.negotiated.peer_ird == 5
+
+    run(test())
+
+
+@pytest.mark.parametrize("listening", [None, KeepAlive(50, 9, 5)])
+def test_the_configuration_of_an_accept_replaces_the_listeners(listening):
+    async def test():
+        async with await rdma.listen(config=replace(RESPONDER, keep_alive=listening)) as listener:
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2]))
+            request = await listener.request()
+            config = replace(RESPONDER, keep_alive=KeepAlive(60, 10, 6))
+            async with await request.accept(config=config) as theirs, await connecting:
+                option = theirs._lower._transport._socket.getsockopt
+                assert option(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                names = socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT
+                assert [option(socket.IPPROTO_TCP, name) for name in names] == [60, 10, 6]
+                assert theirs._lower.config.keep_alive == config.keep_alive
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2], replace(INITIATOR, ird=3)))
+            request = await listener.request()
+            with pytest.raises(rdma.RejectedError, match="IRD 3 is under the ORD 8"):
+                await request.accept(config=replace(RESPONDER, min_ord=8))
+            with pytest.raises(rdma.RejectedError, match="its ORD is 8, this end's IRD 3"):
+                await connecting
 
     run(test())
 
