@@ -784,8 +784,11 @@ class Connection:
 
 
 def _refusal(terminate: Terminate) -> Status:
-    """The status of the request that the peer's Terminate names: RFC 5040 §4.8 has an error type for protection."""
-    is_access = (terminate.layer, terminate.type) == (0, 1)
+    """The status of the request that the peer's Terminate names.
+
+    RFC 5040 §4.8 has an error type for protection, RFC 5041 §7.2 one for tagged buffers.
+    """
+    is_access = (terminate.layer, terminate.type) in ((0, 1), (1, 1))
     return Status.REMOTE_ACCESS_ERROR if is_access else Status.REMOTE_OPERATION_ERROR
 
 

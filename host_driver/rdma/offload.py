@@ -381,8 +381,11 @@ class OffloadStream(Stream):
                     return
                 assert work.sink
                 pieces = [(address, work.sink.stag)]
+                self._take_msn(work, READ_QN)  # as the engine does
                 self._reading.append(work)
             else:
+                if request.opcode is not Opcode.RDMA_WRITE:
+                    self._take_msn(work, SEND_QN)
                 pieces = [(address, work.octets)] if work.octets else []
                 self._messages.append(work)
             opcode, octets, stag, to = request.opcode, work.octets, request.stag, request.to

@@ -75,6 +75,7 @@ class Work:
     window: Region | None = None  # registered for this RDMA Read alone
     arrived: int = 0  # octets of the Read Response that have arrived
     address: int | None = None  # of the message, in the memory of the device that sends it
+    msn: int | None = None  # of a Send or RDMA Read that has begun
 
 
 @dataclass(eq=False, slots=True)
@@ -259,16 +260,32 @@ class Stream:
         self._refuse(Terminate.of(fault), what)
 
     def named(self, terminate: Terminate) -> Work | None:
-        """Return the RDMA Read that the peer has refused, according to the headers in its Terminate."""
-        if not terminate.rdma_header:
+        """Return the request that the peer has refused, according to the headers in its Terminate.
+
+        None if they name none that has begun and has not completed. They name an RDMA Read whose source is refused by
+        the rest of its source, an RDMA Write by STag and TO, and any other message by QN and MSN.
+        """
+        if terminate.rdma_header:
+            refused = ReadRequest.decode(terminate.rdma_header)
+            end = refused.source_to + refused.size
+            for work in self._reads:
+                if _covers(work, refused.source_stag, refused.source_to, end) and work.request.to + work.octets == end:
+                    return work
             return None
-        refused = ReadRequest.decode(terminate.rdma_header)
-        end = refused.source_to + refused.size
-        for work in self._reads:
-            stag, to = work.request.stag, work.request.to
-            if stag == refused.source_stag and to <= refused.source_to and to + work.octets == end:
-                return work
-        return None
+        try:
+            segment = decode(terminate.ddp_header)
+        except DdpError:
+            return None
+        if isinstance(segment, Untagged):
+            return self._first(lambda work: work.msn == segment.msn and _queue(work) == segment.qn)
+        octets = max((terminate.segment_length or 0) - TAGGED_OCTETS, 1)  # of no octets, the STag is not checked
+        return self._first(
+            lambda work: work.request.opcode is segment.opcode
+            and _covers(work, segment.stag, segment.to, segment.to + octets)
+        )  # fmt: skip
+
+    def _first(self, fits: Callable[[Work], bool]) -> Work | None:
+        return next(filter(fits, self._begun), None)
 
     def flush_receives(self) -> list[Receive]:
         """Release the posted buffers: no Send will arrive."""
@@ -383,10 +400,11 @@ class Stream:
                 sink = self._sink(work)
                 self._reads.append(work)
                 header = ReadRequest(sink.stag, sink.to, work.octets, request.stag, request.to).encode()
-                yield Untagged(request.opcode, READ_QN, self._take_msn(READ_QN), 0, True, header).encode()
+                msn = self._take_msn(work, READ_QN)
+                yield Untagged(request.opcode, READ_QN, msn, 0, True, header).encode()
                 return  # an RDMA Read completes with its response
             case _:
-                stag, msn = request.stag, self._take_msn(SEND_QN)
+                stag, msn = request.stag, self._take_msn(work, SEND_QN)
                 yield from untagged_segments(request.opcode, SEND_QN, msn, work.message, mulpdu, stag=stag)
         work.done = True  # a message that has been handed over is complete (RFC 5040 §5.5 rules 9 and 14)
         self._complete()
@@ -406,10 +424,10 @@ class Stream:
         work.sink = local
         return local
 
-    def _take_msn(self, qn: int) -> int:
-        msn = self._tx_msn[qn]
-        self._tx_msn[qn] = next_msn(msn)
-        return msn
+    def _take_msn(self, work: Work, qn: int) -> int:
+        work.msn = self._tx_msn[qn]
+        self._tx_msn[qn] = next_msn(work.msn)
+        return work.msn
 
     def _complete(self) -> None:
         while self._begun and self._begun[0].done:
@@ -571,6 +589,16 @@ class Stream:
 
 def _reads(work: Work) -> bool:
     return work.request.opcode is Opcode.RDMA_READ_REQUEST
+
+
+def _queue(work: Work) -> int:
+    return READ_QN if _reads(work) else SEND_QN
+
+
+def _covers(work: Work, stag: int, to: int, end: int) -> bool:
+    """Whether these octets of the peer's memory are of a tagged message, or of an RDMA Read's source."""
+    request = work.request
+    return stag == request.stag and request.to <= to and end <= request.to + work.octets
 
 
 _TAGGED = {Opcode.RDMA_WRITE, Opcode.RDMA_READ_REQUEST}  # they have an STag and a TO of the peer

@@ -76,7 +76,10 @@ class ReceiveRequest:
 
 
 class Status(Enum):
-    """The result of a request."""
+    """The result of a request.
+
+    The peer can only refuse a request that has not completed. A Send or RDMA Write completes before the peer has it.
+    """
 
     SUCCESS = "success"
     FLUSHED = "flushed"  # the connection, or the peer's half of it, ended first

@@ -599,6 +599,89 @@ def test_a_received_terminate_ends_the_stream():
     assert end.terminated == terminate
 
 
+def refused_by(one, other):
+    """Carry ULPDUs until ``other`` refuses one, and return the request that its Terminate names, of those posted."""
+    while not other.terminate:
+        for sender, receiver in ((one, other), (other, one)):
+            if ulpdu := sender.next():
+                receiver.receive(ulpdu)
+    one.receive(other.terminate.encode())
+    assert one.terminated.fault is other.terminate.fault
+    return one.named(one.terminated)
+
+
+@pytest.mark.parametrize("at", [0, 1, 400])
+def test_a_terminate_names_the_write_that_was_refused(ends, at):
+    one, other = ends
+    _, region = other.memory(at)
+    _, source = other.memory(9, to=500)
+    _, sink = one.memory(9)
+    one.post_read(sink, 0, 9, source.stag, 500)  # the Write in front of its response is done, and has not completed
+    one.post_write(bytes(at), region.stag, 0)
+    refused = one.post_write(bytes(500), region.stag, 0)
+    one.post_write(bytes(500), region.stag, 0)
+    assert refused_by(one, other) is refused
+    assert one.terminated.fault is Fault.BOUNDS
+    assert refused not in one.done()
+
+
+def test_a_terminate_names_the_send_that_was_refused(ends):
+    one, other = ends
+    for octets in (200, 200, 100):
+        other.buffer(octets)
+    posted = [one.post_send(bytes(200)) for _ in range(4)]
+    assert refused_by(one, other) is posted[2]
+    assert one.terminated.fault is Fault.TOO_LONG
+    assert one.done() == posted[:2]
+
+
+def test_a_terminate_names_the_send_whose_stag_cannot_be_invalidated(ends):
+    one, other = ends
+    _, sink = one.memory(9)
+    _, region = other.memory(9)
+    other.buffer()
+    other.buffer()
+    one.post_read(sink, 0, 9, region.stag, 0)
+    posted = [one.post_send(b"", invalidate=stag) for stag in (region.stag, region.stag)]
+    assert refused_by(one, other) is posted[1]
+    assert one.terminated.fault is Fault.SOURCE_STAG
+
+
+def test_a_terminate_names_the_read_that_exceeds_the_ird():
+    one, other = End(depth=4), End(ird=2)
+    _, region = other.memory(1000)
+    _, sink = one.memory(4000)
+    posted = [one.post_read(sink, n * 1000, 1000, region.stag, 0) for n in range(4)]
+    for _ in range(3):
+        other.receive(one.next())
+    assert refused_by(one, other) is posted[2]
+    assert one.terminated.fault is Fault.NO_BUFFER
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"\xc1\x40",
+        b"\xff" * 18,
+        Tagged(Opcode.RDMA_WRITE, 1, 2, True).encode(),
+        Tagged(Opcode.RDMA_READ_RESPONSE, 5, 0, True).encode(),
+        Untagged(Opcode.SEND, 0, 2, 0, True).encode(),
+        Untagged(Opcode.RDMA_READ_REQUEST, 1, 1, 0, True).encode(),
+        Untagged(Opcode.TERMINATE, 2, 1, 0, True).encode(),
+    ],
+)
+def test_a_terminate_with_other_headers_names_nothing(header):
+    one = End()
+    one.post_write(bytes(500), 5, 0)
+    one.next()
+    assert one.named(Terminate(1, 1, 0, 18, header)) is None
+    one = End()
+    one.post_send(bytes(500))
+    one.next()
+    assert one.named(Terminate(1, 2, 5, 18, header)) is None
+
+
 def test_the_first_error_counts():
     """RFC 5040 §7.1 rule 4."""
     end = End()

@@ -15,6 +15,7 @@ from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import (
     INITIATOR,
     PLAIN,
     REMOTE,
+    RESPONDER,
     SIMULATED,
     Peer,
     Wire,
@@ -22,6 +23,7 @@ from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import (
     connected,
     run,
     send,
+    shrink,
 )
 from open_rnic.cocotb_tests.host_driver.rdma.test_rdma_stream import End, pump
 from open_rnic.host_driver import rdma
@@ -375,6 +377,55 @@ def test_reads_in_front_of_a_refused_one_succeed_and_its_status_says_that_it_was
             refused = Status.REMOTE_ACCESS_ERROR
             assert [each.status for each in done] == [*[Status.SUCCESS] * 2, refused, *[Status.FLUSHED] * 2]
             assert sinks[:2] == [given, given]
+
+    run(test())
+
+
+LONG = 1 << 23  # octets that do not leave before the peer has refused the first of them
+
+
+@pytest.mark.parametrize("kind", ["write", "send"])
+def test_the_status_of_a_message_that_was_refused_while_it_left_says_so(kind):
+    async def test():
+        cq = CompletionQueue()
+        async with connected(one=options(cq)) as (ours, theirs):
+            shrink(ours, theirs)
+            received = theirs.post_receive(bytearray(9)), theirs.post_receive(bytearray(9))
+            region = theirs.register(bytearray(9), Access.REMOTE_WRITE)
+            long = {"write": WorkRequest.write(bytes(LONG), region.stag, wr_id=1),
+                    "send": WorkRequest.send(bytes(LONG), wr_id=1)}[kind]  # fmt: skip
+            ours.post(WorkRequest.send(b"in front", wr_id=0), long, WorkRequest.send(b"behind", wr_id=2))
+            assert await theirs.disconnected()
+            done = await polled(cq, 3)
+            assert [each.wr_id for each in done] == [*range(3)]
+            access = Status.REMOTE_ACCESS_ERROR, Fault.BOUNDS
+            operation = Status.REMOTE_OPERATION_ERROR, Fault.TOO_LONG
+            status, fault = {"write": access, "send": operation}[kind]
+            assert [each.status for each in done] == [Status.SUCCESS, status, Status.FLUSHED]
+            assert {each.error for each in done} == {None, ours.error}
+            assert ours.error.fault is fault
+            assert bytes(await received[0]) == b"in front"
+            with pytest.raises(rdma.TerminatedError):
+                await received[1]
+
+    run(test())
+
+
+def test_the_status_of_a_read_beyond_the_peers_ird_is_an_operation_error():
+    async def test():
+        cq = CompletionQueue()
+        initiator = replace(INITIATOR, negotiate_ord=False, ord=4)
+        responder = replace(RESPONDER, ird=1)
+        async with connected(initiator, responder, one=options(cq)) as (ours, theirs):
+            region = theirs.register(bytearray(1 << 20), Access.REMOTE_READ)
+            ours.post(*(WorkRequest.read(bytearray(1 << 20), region.stag, wr_id=n) for n in range(4)))
+            assert await theirs.disconnected()
+            statuses = [each.status for each in await polled(cq, 4)]
+            assert ours.error.fault is Fault.NO_BUFFER
+            at = statuses.index(Status.REMOTE_OPERATION_ERROR)
+            assert at > 0
+            assert {*statuses[:at]} <= {Status.SUCCESS, Status.FLUSHED}
+            assert {*statuses[at + 1 :]} <= {Status.FLUSHED}
 
     run(test())
 
