@@ -1,7 +1,7 @@
 """Finds the benches that no test runs, when pytest collects a module of tests.
 
 A test runs the benches in its parameters, and those that its code names; if the code calls ``simulate`` and names
-``__name__``, all of its module. Code is that of the test, and of all functions of the tests that it names.
+``__name__``, all of its module. Code is that of the test, and of all functions and classes of the tests that it names.
 """
 
 import inspect
@@ -52,6 +52,8 @@ def benches_run_by(values: Iterable[Any], module: str) -> set[TestGenerator]:
             waiting += value.values()
         elif isinstance(value, list | tuple | set | frozenset):
             waiting += value
+        elif isinstance(value, type) and Path(__file__).parent.name in value.__module__.split("."):
+            waiting += vars(value).values()
         elif callable(value) and isinstance(function := inspect.unwrap(value), FunctionType):
             parts = (function.__module__ or "").split(".")
             if function.__module__ == module or Path(__file__).parent.name in parts:

@@ -79,7 +79,9 @@ def test_a_bench_beside_the_tests_is_run_by_a_test_of_its_folder():
     others = [each for each in FOLDER.rglob("*.py") if not each.name.startswith("test_")]
     unused = []
     for path in (each for each in others if decorated.search(each.read_text())):
-        tests = [vars(module(each)) for each in path.parent.glob("test_*.py")]
-        run = benches_run_by([value for each in tests for name, value in each.items() if name.startswith("test_")], "")
+        modules = [vars(module(each)) for each in path.parent.glob("test_*.py")]
+        tests = [value for each in modules for name, value in each.items() if name.startswith("test_")]
+        parameters = [mark.args for each in tests for mark in getattr(each, "pytestmark", [])]
+        run = benches_run_by([*tests, *parameters], "")
         unused += [complaint(each) for each in benches_of(module(path)) if each not in run]
     assert not unused, "\n".join(unused)
