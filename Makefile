@@ -6,9 +6,9 @@
 # make test-long: the same as `make test` with every size, seed and width, which takes some times as long.
 # make costs: set everything up, run the tests with an empty cache, and put into docs/testing.md where the time went.
 # make prove: set everything up, and prove what the RTL must never do.
-# make soak: set everything up, and try a million mutated startup frames and MPA streams, then a million Ethernet frames
-#            in software and 100,000 in RTL, frames of all sizes at the MAC, then 1,000 programs for the RDMA engine, and
-#            10,000 connections of a whole board; SOAK and others have more options.
+# make soak: set everything up, and try random cases for an hour: a million startup frames and streams of FPDUs, a million
+#            Ethernet frames for the twin and 100,000 for RTL, the MAC, the RDMA engine, and whole boards. SOAK has
+#            options, such as SOAK="rdma --count 100".
 # make coverage: set everything up, run what collects functional coverage, and put its table into docs/testing.md.
 # make mutate: set everything up, and try tests and proofs on 500 mutants of the RTL; ARGS=--sample: a few, in minutes.
 # make interop: set everything up, and run against the Linux kernel's own iWARP driver; needs Debian, QEMU and tshark.
@@ -63,11 +63,6 @@ prove: setup
 
 soak: setup
 	$(BIN)/python -m open_rnic.cocotb_tests.soak $(SOAK)
-	$(BIN)/python -m open_rnic.cocotb_tests.frame_soak $(FRAME_SOAK)
-	$(BIN)/python -m open_rnic.cocotb_tests.mac_soak $(MAC_SOAK)
-	$(BIN)/python -m open_rnic.cocotb_tests.path_soak
-	$(BIN)/python -m open_rnic.cocotb_tests.rdma_soak $(RDMA_SOAK)
-	$(BIN)/python -m open_rnic.cocotb_tests.whole_soak $(WHOLE_SOAK)
 
 coverage: setup
 	$(BIN)/pytest -n auto cocotb_tests/system/test_coverage.py

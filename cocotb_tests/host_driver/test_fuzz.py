@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.test_connection import INITIATOR, RESPONDER, bare_initiator, bare_responder, run
-from open_rnic.cocotb_tests.soak import configured, mutated, negotiate
+from open_rnic.cocotb_tests.soaks.faults import mutated
+from open_rnic.cocotb_tests.soaks.fpdus import configured
+from open_rnic.cocotb_tests.soaks.startup import negotiate
 from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.mpa.negotiation import Reason
@@ -16,7 +18,7 @@ from open_rnic.host_driver.mpa.rtr import rtr_ulpdu
 from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
 from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
 
-# Startup frames; soak.py sends mutated ones.
+# Startup frames; the soak sends mutated ones.
 
 
 def test_startup_frames_take_no_more_memory_than_one_of_them():

@@ -1,7 +1,6 @@
 """Random and mutated segments do not stop an endpoint of the twin."""
 
 import contextlib
-import dataclasses
 from ipaddress import IPv4Address
 from random import Random
 
@@ -9,7 +8,8 @@ import pytest
 
 from open_rnic.cocotb_tests.host_driver.tcp.network import PORT, Faults, Network, exchange
 from open_rnic.cocotb_tests.lengths import shortened
-from open_rnic.host_driver.tcp.segment import Flag, Segment, SegmentError
+from open_rnic.cocotb_tests.soaks.faults import forged
+from open_rnic.host_driver.tcp.segment import Segment, SegmentError
 
 COUNT = 2_000  # segments a seed
 
@@ -20,31 +20,6 @@ def flipped(octets, rng):
     for _ in range(rng.randint(1, 3)):
         found[rng.randrange(len(found))] ^= 1 << rng.randrange(8)
     return bytes(found[: rng.randrange(len(found))] if rng.random() < 0.2 else found)
-
-
-def near(rng, number):
-    """A number near to another, or any number."""
-    return (number + rng.choice([0, 1, -1, 2**31, rng.randint(-70_000, 70_000), rng.getrandbits(32)])) % 2**32
-
-
-def forged(segment, rng):
-    """A segment with a correct checksum, whose fields differ a little from those of a good one."""
-    changes = {
-        "seq": near(rng, segment.seq),
-        "ack": near(rng, segment.ack),
-        "flags": Flag(rng.getrandbits(6)),
-        "window": rng.choice([0, 1, 1000, 65535]),
-        "payload": rng.randbytes(rng.choice([0, 1, 100, 1460])),
-        "mss": rng.choice([None, 0, 1, 1460, 65535]),
-        "scale": rng.choice([None, 0, 14]),
-        "sack": tuple((near(rng, segment.ack), near(rng, segment.ack)) for _ in range(rng.randint(0, 4))),
-        "timestamps": rng.choice([None, (rng.getrandbits(32), rng.getrandbits(32)), segment.timestamps]),
-    }
-    chosen = rng.sample(sorted(changes), rng.randint(1, 3))
-    fields = {name: changes[name] for name in chosen}
-    if len(fields.get("sack", segment.sack)) == 4 and (fields.get("timestamps", segment.timestamps) or "mss" in fields):
-        fields["sack"] = ()  # the options would be too long
-    return dataclasses.replace(segment, **fields)
 
 
 @pytest.mark.parametrize("seed", shortened("more seeds", 1, range(3)))

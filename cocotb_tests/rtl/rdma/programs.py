@@ -6,10 +6,9 @@ all of its choices: the smaller the number, the simpler the step. The setting is
 
 import random
 from collections import deque
+from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import Any
-
-from hypothesis import strategies as st
 
 from open_rnic.cocotb_tests.harness import bench, never, parameter, pauses, stalls
 from open_rnic.cocotb_tests.rtl.rdma.bench import (
@@ -29,7 +28,7 @@ from open_rnic.rtl.opcodes import INVALIDATES
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Right
 from open_rnic.rtl.registers import Rtr
 
-__all__ = ["CHANCES", "ENDS", "ERRORS", "STEPS", "program", "programs"]
+__all__ = ["CHANCES", "ENDS", "ERRORS", "STEPS", "program", "random_program"]
 
 SENDS = (Opcode.SEND, Opcode.SEND_SE, *INVALIDATES)
 TARGETS, SOURCES, SINKS, BUFFERS = 0x0003, 0x4001, 0x8002, 0xA005  # octets that are written, and read, do not overlap
@@ -723,20 +722,21 @@ STEPS = (
 )  # fmt: skip
 ENDS = ("error", "revoke", "revoke_source")
 CHANCES = (0, 0.2, 0.7)
-_NUMBERS = st.integers(0, 2**256 - 1)
 
 
-def _steps(names, **size):
-    return st.lists(st.tuples(st.sampled_from(names), _NUMBERS), **size)
+def random_program(rng: random.Random) -> dict[str, Any]:
+    """A program, most often a short one with simple steps, and at its end a few steps that may end the stream."""
 
+    def steps(names: Sequence[str], most: int) -> list[tuple[str, int]]:
+        return [(rng.choice(names), number()) for _ in range(rng.randint(0, most))]
 
-def programs(most: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Programs of at most this many steps, and a few that may end the stream."""
-    steps = st.tuples(_steps(STEPS, max_size=most), _steps(ENDS, max_size=3)).map(lambda both: both[0] + both[1])
-    chances = st.sampled_from(CHANCES)
-    return st.fixed_dictionaries(
-        {"setting": _NUMBERS, "steps": steps, "idle": chances, "busy": chances, "seed": st.integers(0, 99)}
-    )
+    def number() -> int:
+        return rng.getrandbits(rng.choice((8, 16, 16, 64, 256)))
+
+    return {
+        "setting": number(), "steps": steps(STEPS, rng.choice((5, 20, 100))) + steps(ENDS, 3),
+        "idle": rng.choice(CHANCES), "busy": rng.choice(CHANCES),
+    }  # fmt: skip
 
 
 @bench(cycles=2_000_000)

@@ -3,17 +3,17 @@
 
 import json
 import random
-import shlex
-import subprocess
+from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
-from open_rnic.cocotb_tests import rdma_soak
+from open_rnic.cocotb_tests import soak
 from open_rnic.cocotb_tests.harness import simulate
 from open_rnic.cocotb_tests.lengths import long, shortened, widths
 from open_rnic.cocotb_tests.rtl.rdma import programs
 from open_rnic.cocotb_tests.rtl.rdma.bench import engine
+from open_rnic.cocotb_tests.soaks.case import batch
+from open_rnic.cocotb_tests.soaks.rdma import Rdma
 
 LANES = [1, 2, 4, 16]
 
@@ -21,12 +21,8 @@ LANES = [1, 2, 4, 16]
 @pytest.mark.parametrize("count", shortened("more programs", 1, [4, 10]))
 @pytest.mark.parametrize("lanes", widths(*LANES))
 def test_programs(lanes, count):
-    @settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck], database=None)
-    @given(programs.programs(100))
-    def examples(program):
-        rdma_soak.run(lanes, program)
-
-    examples()
+    _, failures = batch(Rdma, count, range(count), lanes=lanes)
+    assert not failures, "\n".join(failures)
 
 
 @long("as many steps as all programs of test_programs have")
@@ -58,19 +54,18 @@ def test_every_error(lanes):
     simulate(engine(lanes), programs.program, parameters={"programs": some}, seed=lanes)
 
 
-def test_the_soak_shrinks_a_program_that_fails(monkeypatch, tmp_path):
-    def run(lanes, program):
-        assert lanes == 4
-        names = [name for name, _ in program["steps"]]
+def test_the_soak_shrinks_a_program_that_fails(monkeypatch, tmp_path, capsys):
+    def run(case):
+        names = [name for name, _ in case.steps]
         if "send" in names[names.index("write") if "write" in names else len(names) :]:
             raise AssertionError("a Send behind a Write")
 
-    monkeypatch.setattr(rdma_soak, "run", run)
-    monkeypatch.setattr(rdma_soak, "built", lambda *names: tmp_path.joinpath(*names))
-    first, wrong, again = rdma_soak.soak(4, 300, 1).splitlines()
-    assert first == "4 lanes: a program of 2 steps fails:"
-    assert wrong.strip() == "a Send behind a Write"
-    kept = json.loads((tmp_path / "soak" / "rdma-4-1.json").read_text())
-    assert kept["program"]["steps"] == [["write", 0], ["send", 0]]
-    done = subprocess.run(shlex.split(again.partition(": ")[2]), capture_output=True, text=True, check=True)
-    assert done.stdout == "no failure\n"
+    monkeypatch.setattr(Rdma, "run", run)
+    monkeypatch.setenv("OPEN_RNIC_BUILD", str(tmp_path))
+    _, failures = batch(Rdma, 1, range(20), lanes=4)
+    assert "AssertionError: a Send behind a Write\n  again: " in failures[0]
+    monkeypatch.undo()
+    path = failures[0].rpartition(" ")[2]
+    assert json.loads(Path(path).read_text())["steps"] == [["write", 0], ["send", 0]]
+    assert soak.main(["--replay", path]) == 0
+    assert capsys.readouterr().out.endswith(": same as its twin\n")
