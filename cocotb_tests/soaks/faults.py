@@ -45,8 +45,8 @@ def pieces(rng: random.Random, octets: bytes) -> Iterator[bytes]:
 def bad_frame(rng, target, source, good, segment):
     """Return a bad frame of a random kind from host ``source`` to ``target``, each a MAC and an address, and its kind.
 
-    One of the ``good`` frames is mutated, or the good ``segment`` is forged. Instead of a frame that no host can tell
-    from a good one, None is returned.
+    One of the ``good`` frames is mutated, or the good ``segment`` is forged. Instead of a frame that no host can
+    distinguish from a good one, None is returned.
     """
     (mac, address), (peer_mac, peer) = target, source
     kind = rng.choice(("random", "mutated", "mutated", "forged"))
@@ -62,7 +62,7 @@ def bad_frame(rng, target, source, good, segment):
             packet = Ipv4(peer, address, PROTOCOL, forged(segment, rng).encode(peer, address))
             frame = mac + peer_mac + IPV4 + packet.encode()
     if misleads(kind, frame, original, (address, peer)):
-        return None, "left out: no host can tell it from a good one"
+        return None, "left out: no host can distinguish it from a good one"
     return frame, kind
 
 

@@ -38,6 +38,8 @@ class TcpConfig:
     """How long octets are retransmitted without an answer. RFC 9293 §3.8.3: 100 s or more; Linux: 924 s."""
     syn_tries: int = 6
     """How often a SYN is sent (RFC 9293 §3.8.3 asks for 3 minutes or more; with these RTOs, 63 s)."""
+    half_open: int = 1000
+    """How long a peer has to answer a SYN+ACK, if another one wants its place."""
     time_wait: int = 60_000
     """2 MSL (RFC 9293 §3.4.1)."""
     fin_wait_2: int = 60_000
@@ -46,3 +48,5 @@ class TcpConfig:
     """The initial congestion window in segments (RFC 6928)."""
     challenges: int = 10
     """Challenge ACKs for a connection in a second (RFC 5961 §7)."""
+    between_answers: int = 500
+    """The shortest time between two answers to unacceptable segments without octets; Linux: tcp_invalid_ratelimit."""

@@ -67,9 +67,10 @@ class Connection:
     is CLOSED. ``deadline`` is the time at which :meth:`tick` must be called next.
     """
 
-    def __init__(self, config: TcpConfig, peer: Peer, iss: int, stamp: int) -> None:
+    def __init__(self, config: TcpConfig, peer: Peer, iss: int, stamp: int, began: int) -> None:
         self.config = config
         self.peer = peer
+        self.began = began  # when it was made
         self.state = State.SYN_SENT
         self.end: End | None = None
         self.segments: deque[Segment] = deque()
@@ -241,10 +242,11 @@ class Connection:
     def _look_alive(self, now: int) -> None:
         """Probe a peer that has been silent, or give it up (RFC 9293 §3.8.4); while octets wait, others do that."""
         times, sender = self._keep_alive, self.sender
-        if times is None or self.state not in (State.ESTABLISHED, State.CLOSE_WAIT, State.FIN_WAIT_2):
-            return
+        assert times is not None
         due = self._heard_at + times.idle * 1000
-        if sender.in_flight or sender.next < sender.end:
+        watched = self.state in (State.ESTABLISHED, State.CLOSE_WAIT, State.FIN_WAIT_2)
+        if not watched or sender.in_flight or sender.next < sender.end:
+            self._probes = 0
             self.timers[Timer.KEEP_ALIVE] = now + times.idle * 1000
         elif now < due:
             self.timers[Timer.KEEP_ALIVE] = due
@@ -304,7 +306,7 @@ class Connection:
         length = len(segment.payload) + bool(flags & Flag.SYN) + bool(flags & Flag.FIN)
         if self._is_old(segment, now) and not flags & Flag.RST:  # PAWS (RFC 7323 §5.3, R1)
             if not length:
-                return self._challenge(now)
+                return self._answer_bare(now)
             self._must_ack = True
             return None
         if receiver.shut and receiver.next < seq == receiver.discarded and not length and not flags & Flag.RST:
@@ -333,8 +335,10 @@ class Connection:
         """A segment outside of the window is answered with an acknowledgment (RFC 9293 §3.10.7.4)."""
         if flags & Flag.RST:
             return None
-        if flags & Flag.SYN or not length:  # two ends would answer each other's bare ACKs for ever
+        if flags & Flag.SYN:
             return self._challenge(now)
+        if not length:
+            return self._answer_bare(now)
         self._must_ack = True
         if self.state is State.TIME_WAIT and flags & Flag.FIN:
             self.timers.clear()  # the time begins anew
@@ -549,6 +553,16 @@ class Connection:
             count += 1
             self._must_ack = True
         self._challenges = since, count
+
+    def _answer_bare(self, now: int) -> None:
+        """Answer an ACK without octets, but not as soon as two ends would that answer each other's answers for ever.
+
+        Linux leaves as long between two such answers (tcp_invalid_ratelimit). Keep-alives are farther apart.
+        """
+        since, _ = self._challenges
+        if now - since >= self.config.between_answers:
+            self._challenges = now, 0
+            self._challenge(now)
 
     # Timestamps (RFC 7323)
 

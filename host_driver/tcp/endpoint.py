@@ -129,7 +129,8 @@ class Endpoint:
         elif peer.local_port in self._backlogs and not segment.flags & (Flag.ACK | Flag.RST):  # RFC 9293 §3.10.7.2
             if not segment.flags & Flag.SYN:
                 return
-            if self._waiting(peer.local_port) >= self._backlogs[peer.local_port]:
+            full = self._waiting(peer.local_port) >= self._backlogs[peer.local_port]
+            if full and not self._give_way(peer.local_port, now):
                 return  # the peer sends its SYN again
             connection = self._add(peer, now)
             connection.accept(segment, now)
@@ -154,7 +155,7 @@ class Endpoint:
 
     def _add(self, peer: Peer, now: int) -> Connection:
         iss = self._iss(self.address, peer, now)
-        connection = Connection(self.config, peer, iss, secrets.randbits(32))
+        connection = Connection(self.config, peer, iss, secrets.randbits(32), now)
         self.connections[peer] = connection
         return connection
 
@@ -175,6 +176,19 @@ class Endpoint:
         """Connections to a listener that nobody has taken."""
         opening = sum(peer.local_port == port and not each.announced for peer, each in self.connections.items())
         return opening + len(self.accepted[port])
+
+    def _give_way(self, port: int, now: int) -> bool:
+        """Forget the oldest connection whose peer has left its SYN+ACK unanswered; return whether there is one.
+
+        SYNs of peers that do not answer must not keep others out for the minute in which the SYN+ACK is repeated.
+        """
+        for peer, each in self.connections.items():  # the oldest first
+            if peer.local_port == port and each.passive and each.state is State.SYN_RECEIVED:
+                if now - each.began < self.config.half_open:
+                    break
+                del self.connections[peer]
+                return True
+        return False
 
     def _reopens(self, connection: Connection, segment: Segment) -> bool:
         """Whether a SYN may open a connection anew in TIME-WAIT (RFC 9293 §3.6.1, RFC 6191)."""

@@ -16,6 +16,7 @@ from open_rnic.host_driver.errors import MpaConnectionError, how
 from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.mpa.negotiation import Reason as Why
 from open_rnic.host_driver.sockets import no_answer, place
+from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.connection import Peer
 from open_rnic.host_driver.tcp.endpoint import initial_numbers
 from open_rnic.host_driver.tcp.ports import free_port
@@ -30,7 +31,7 @@ _MSS = 1460
 _ROOM = 1 << 18  # received octets of a connection that wait for the application
 _BACKLOG = 16  # connections of a listener in LISTEN
 _PATIENCE = 60  # seconds that a connection without a user waits for the peer's FIN in FIN-WAIT-2
-_HALF_OPEN = 1.0  # seconds that a peer has to answer a SYN with ACK, if no other connection is in LISTEN
+_HALF_OPEN = TcpConfig.half_open / 1000
 _OPENING = 0, State.LISTEN, State.SYN_SENT, State.SYN_RECEIVED
 _WRITABLE = State.ESTABLISHED | State.CLOSE_WAIT
 _ERRORS = {

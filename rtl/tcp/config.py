@@ -53,6 +53,7 @@ class EngineConfig:
     time_wait: int = 60_000
     initial_window: int = 10
     challenges: int = 10
+    between_answers: int = 500
     memory: RingMemory | None = None
 
 

@@ -20,7 +20,7 @@ def write_receive(p: Program, config: EngineConfig) -> None:
     """Write the entries ``segment`` and ``stray``."""
     _usual(p, config)
     _segment(p, config)
-    _unacceptable(p)
+    _unacceptable(p, config)
     _acknowledgment(p, config)
     _payload(p, config)
     _place(p)
@@ -218,14 +218,19 @@ def _segment(p: Program, config: EngineConfig) -> None:
     p.wait()
 
 
-def _unacceptable(p: Program) -> None:
+def _unacceptable(p: Program, config: EngineConfig) -> None:
     """A segment outside of the window is answered with an acknowledgment."""
     p.label("unacceptable")
     p.move(port.take, 0)
     with p.If(p.any(t.flags, RST)):
         p.wait()
     p.jump_if(p.any(t.flags, SYN), "challenge")
-    p.jump_if(p.eq(t.length, 0), "challenge")  # or two ends would answer each other's answers for ever
+    with p.If(p.eq(t.length, 0)):  # the twin says why: host_driver.tcp.connection, _answer_bare
+        write_since(p, row.challenge_at)
+        p.jump_if(p.lt(t.x, config.between_answers), "want")
+        p.move(row.challenge_at, t.now)
+        p.move(row.challenges, 0)
+        p.jump("challenge")
     p.set(row.flags, Bit.MUST_ACK)
     with p.If(p.any(row.state, State.TIME_WAIT), p.any(t.flags, FIN)):
         p.clear(row.flags, Bit.TIMERS)  # the time begins anew

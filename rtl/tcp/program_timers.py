@@ -75,15 +75,15 @@ def write_timers(p: Program, config: EngineConfig) -> None:
 
 def _look_alive(p: Program) -> None:
     """Probe a peer that has been silent, or give it up (RFC 9293 §3.8.4); while octets wait, others do that."""
-    p.clear(row.flags, Bit.KEEP_ALIVE)
-    p.jump_if(p.none(row.state, State.ESTABLISHED | State.CLOSE_WAIT | State.FIN_WAIT_2), "timers_done")
-    p.set(row.flags, Bit.KEEP_ALIVE)
     p.add(row.alive_at, t.now, row.idle)
-    p.jump_if(p.ne(row.sent, row.una), "timers_done")
-    p.jump_if(p.lt(row.sent, row.end), "timers_done")
+    p.jump_if(p.none(row.state, State.ESTABLISHED | State.CLOSE_WAIT | State.FIN_WAIT_2), "not_probed")
+    p.jump_if(p.ne(row.sent, row.una), "not_probed")
+    p.jump_if(p.lt(row.sent, row.end), "not_probed")
     write_since(p, row.heard_at)
     with p.If(p.lt(t.x, row.idle)):
         p.add(row.alive_at, row.heard_at, row.idle)
+        p.label("not_probed")
+        p.move(row.probes, 0)  # a probe is never older than the last look, so the times of both can be compared
         p.jump("timers_done")
     with p.If(p.le(row.probed_at, row.heard_at)):  # the last probe was answered
         p.move(row.probes, 0)

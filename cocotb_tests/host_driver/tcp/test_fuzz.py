@@ -9,7 +9,9 @@ import pytest
 from open_rnic.cocotb_tests.host_driver.tcp.network import PORT, Faults, Network, exchange
 from open_rnic.cocotb_tests.lengths import shortened
 from open_rnic.cocotb_tests.soaks.faults import forged
-from open_rnic.host_driver.tcp.segment import Segment, SegmentError
+from open_rnic.host_driver.tcp.config import TcpConfig
+from open_rnic.host_driver.tcp.endpoint import Endpoint
+from open_rnic.host_driver.tcp.segment import Flag, Segment, SegmentError
 
 COUNT = 2_000  # segments a seed
 
@@ -56,3 +58,34 @@ def test_forged_segments_end_a_connection_at_worst(seed):
             endpoint.receive(source.address, forged(rng.choice(candidates), rng), network.now)
         network.step(5)
     exchange(network, (50_000, 50_000))
+
+
+@pytest.mark.parametrize("delay", [10, 60, 100, 240])
+def test_two_ends_whose_numbers_differ_do_not_acknowledge_each_other_for_ever(delay):
+    """Each has taken a forged octet; beyond a round trip of half a second, they acknowledge each other twice in one."""
+    network = Network(1, Faults(delay=delay), configs=2 * (TcpConfig(timestamps=False),))
+    ours, theirs = network.open()
+    for here, there, endpoint in ((ours, theirs, network.active), (theirs, ours, network.passive)):
+        ports = there.peer.local_port, here.peer.local_port
+        numbers = (here.receiver.next % 2**32, here.sender.next % 2**32)
+        source = network.passive if endpoint is network.active else network.active
+        endpoint.receive(source.address, Segment(*ports, *numbers, Flag.ACK, 65535, b"x"), network.now)
+    before, ends = len(network.segments), network.now + 60_000
+    while network.now < ends and network.step(1000):
+        pass
+    assert len(network.segments) - before < 8
+
+
+def test_forged_syns_keep_a_peer_out_for_a_second():
+    endpoint, flood = Endpoint(IPv4Address("10.0.0.2")), IPv4Address("10.0.9.9")
+    endpoint.listen(PORT, backlog=3)
+    for port in range(1000, 1003):
+        endpoint.receive(flood, Segment(port, PORT, 7, 0, Flag.SYN, 65535), port - 1000)
+    syn = Segment(9999, PORT, 7, 0, Flag.SYN, 65535)
+    answered = {}
+    for now in (500, 999, 1000):
+        endpoint.segments.clear()
+        endpoint.receive(IPv4Address("10.0.0.1"), syn, now)
+        answered[now] = [segment.flags for _, segment in endpoint.segments]
+    assert answered == {500: [], 999: [], 1000: [Flag.SYN | Flag.ACK]}
+    assert [peer.port for peer in endpoint.connections] == [1001, 1002, 9999]
