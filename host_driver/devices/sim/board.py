@@ -37,13 +37,8 @@ class SimulatedBoard(Simulated):
         m.d.sync += lost.eq(lost + (adapter.o.valid & ~adapter.o.ready))
 
         # An idle line is 1. A line that is 0 transmits a start bit or data.
-        quiet = Signal(8)
         busy = path.active | adapter.i.valid | ~adapter.i.ready | ~adapter.tx | ~path.tx
-        with m.If(busy):
-            m.d.sync += quiet.eq(0)
-        with m.Elif(~quiet.all()):
-            m.d.sync += quiet.eq(quiet + 1)
-        m.d.comb += self.status.active.eq(~quiet.all())
+        self.active(m, busy, 256)
         return m
 
 

@@ -152,6 +152,15 @@ class Simulated(wiring.Component):  # type: ignore[misc]
         with m.If(bus.request & bus.ack):
             m.d.sync += [turn.eq(self.control.turn), read_data.eq(bus.read_data)]
 
+    def active(self, m: Module, moves: ValueLike, cycles: int) -> None:
+        """Show that the RTL is active until nothing has moved for so many cycles, a power of two."""
+        quiet = Signal(range(cycles))
+        with m.If(moves):
+            m.d.sync += quiet.eq(0)
+        with m.Elif(~quiet.all()):
+            m.d.sync += quiet.eq(quiet + 1)
+        m.d.comb += self.status.active.eq(~quiet.all())
+
 
 class SimulatedDatapath(Simulated):
     """An ``rtl.mpa.datapath.MpaDatapath``."""

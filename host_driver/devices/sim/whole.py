@@ -154,17 +154,11 @@ class SimulatedWhole(Simulated):
         self.ring_in(m, "rx_frames", cable.i)
         self.ring_out(m, "tx_frames", cable.o)
 
-        quiet = Signal(range(_QUIET))
         frames = whole.port.rx_frames.valid | whole.port.tx_frames.valid
         paths = (each.path for each in getattr(whole.core.rnic, "datapaths", ()))
         given = [path.generator.o for path in paths if isinstance(path, SamplingDatapath)]
         samples = Cat(each.valid & each.ready for each in given).any()
-        moves = cable.moves | rnic.active | frames | samples
-        with m.If(moves):
-            m.d.sync += quiet.eq(0)
-        with m.Elif(~quiet.all()):
-            m.d.sync += quiet.eq(quiet + 1)
-        m.d.comb += self.status.active.eq(~quiet.all())
+        self.active(m, cable.moves | rnic.active | frames | samples, _QUIET)
         return m
 
 
