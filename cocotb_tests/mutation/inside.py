@@ -11,6 +11,7 @@ import functools
 import importlib
 import json
 import os
+import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,10 @@ _cycles: dict[str, float] = {}  # cycles that each test takes without a mutant
 
 
 def _fork(number: int) -> int:
+    numbers = random.getstate()
     process = os.fork()
     if not process:
+        random.setstate(numbers)  # Python seeds the generator of a fork anew
         global _number
         _number = number
         signal.setitimer(signal.ITIMER_PROF, SECONDS)

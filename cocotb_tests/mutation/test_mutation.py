@@ -102,9 +102,19 @@ def test_an_invalid_option_is_named(arguments, message, capsys):
 
 
 BENCH = '''\
+import random
+from pathlib import Path
 from cocotb.triggers import RisingEdge
 from open_rnic.cocotb_tests.harness import bench, simulate
 from block import block
+
+
+@bench(cycles=100)
+async def random_numbers_are_those_without_a_mutant(dut):
+    without, number = Path("without"), str(random.random())
+    if not without.exists():  # the first fork
+        without.write_text(number)
+    assert without.read_text() == number
 
 
 @bench(cycles=100)
