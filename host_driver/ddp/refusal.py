@@ -145,11 +145,10 @@ def _untagged(segment: Untagged, octets: int, place: Place, regions: Regions[_Re
     mo = place.mo if qn == SEND_QN else 0
     if segment.mo != mo:
         return DdpError(f"{opcode} with MO {segment.mo} where {mo} is due", Fault.MO)
-    match qn:
-        case 0:
-            return _send(segment, segment.mo + octets, place.buffer, regions)
-        case 1:
-            return _read_request(segment, octets, place)
+    if qn == SEND_QN:
+        return _send(segment, segment.mo + octets, place.buffer, regions)
+    if qn == READ_QN:
+        return _read_request(segment, octets, place)
     return None
 
 

@@ -531,14 +531,13 @@ class Stream:
             else:
                 self._take_response(segment)
             return
-        match segment.qn:
-            case 0:
-                self._take_send(segment)
-            case 1:
-                self._take_request(ReadRequest.decode(segment.payload), ulpdu)
-            case _:
-                self.terminated = Terminate.decode(segment.payload)
-                self._message = None
+        if segment.qn == SEND_QN:
+            self._take_send(segment)
+        elif segment.qn == READ_QN:
+            self._take_request(ReadRequest.decode(segment.payload), ulpdu)
+        else:
+            self.terminated = Terminate.decode(segment.payload)
+            self._message = None
         self._pass(segment)
 
     def _pass(self, segment: Untagged) -> None:
