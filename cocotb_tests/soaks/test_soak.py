@@ -41,6 +41,11 @@ def test_9800_fpdu_streams_deliver_exactly_the_good_ulpdus(part):
     assert outcomes["CRC"] > 200
 
 
+def test_a_cut_of_a_whole_fpdu_is_no_fault():
+    """With this seed the first fault would cut the second of the FPDUs out, from its first octet to its last."""
+    assert Fpdus.make("fpdus-4142701308-67", 67).run().total() == 1
+
+
 @pytest.mark.parametrize("lanes", widths(*LANES))
 def test_200_fpdu_streams_end_in_the_rtl_as_in_the_software(lanes):
     nth = LANES.index(lanes)
