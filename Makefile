@@ -55,14 +55,14 @@ test-long: setup
 costs: setup
 	rm -rf build/cache
 	OPEN_RNIC_CACHE=$(CURDIR)/build/cache $(BIN)/pytest $(ALL_CORES)
-	$(BIN)/python -m open_rnic.cocotb_tests.costs --markdown docs/testing.md
+	$(BIN)/python -m open_rnic.cocotb_tests.plugins.costs --markdown docs/testing.md
 	rm -rf build/cache
 
 prove: setup
 	$(BIN)/python -m open_rnic.cocotb_tests.proofs
 
 soak: setup
-	$(BIN)/python -m open_rnic.cocotb_tests.soak $(SOAK)
+	$(BIN)/python -m open_rnic.cocotb_tests.soaks $(SOAK)
 
 coverage: setup
 	$(BIN)/pytest -n auto cocotb_tests/system/test_coverage.py

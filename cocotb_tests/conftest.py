@@ -1,8 +1,8 @@
-"""Around every test run: functional coverage of all simulations (:mod:`.coverage`), and costs (:mod:`.costs`).
+"""Around every test run: functional coverage of all simulations (:mod:`.coverage`), and the plugins of :mod:`.plugins`.
 
-:mod:`.collected` finds benches that no test runs, :mod:`.lengths` leaves out the tests of the long run,
-:mod:`.system_packages` those that need more than this system has, and :mod:`.changed` those that a change does not
-concern. :mod:`.deselected` counts them.
+``costs`` counts the processor time, ``collected`` finds benches that no test runs, ``lengths`` leaves out the tests of
+the long run, ``system_packages`` those that need more than this system has, and ``changed`` those that a change does
+not concern. ``deselected`` counts them.
 """
 
 import gc
@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from cocotb.regression import TestGenerator
 
-from open_rnic.cocotb_tests import changed, collected, costs, coverage, deselected, lengths, system_packages
+from open_rnic.cocotb_tests import coverage
+from open_rnic.cocotb_tests.plugins import changed, collected, costs, deselected, lengths, system_packages
 from open_rnic.host_driver import ledger
 from open_rnic.host_driver.build_folders import built
 from open_rnic.host_driver.tools import cli

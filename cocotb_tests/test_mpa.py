@@ -5,9 +5,9 @@ import random
 import pytest
 
 from open_rnic.cocotb_tests.harness import Monitor, Sink, Source, bench, never, parameter, pauses, simulate
-from open_rnic.cocotb_tests.lengths import widths
+from open_rnic.cocotb_tests.harness.packet_fifo import packet_fifo
 from open_rnic.cocotb_tests.mpa import Checker, Fault, MpaError, MpaMonitor, MpaSink, MpaSource, layout, spoilt
-from open_rnic.cocotb_tests.packet_fifo import packet_fifo
+from open_rnic.cocotb_tests.plugins.lengths import widths
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.rtl.lib.lanes import LANES

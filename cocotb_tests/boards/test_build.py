@@ -18,7 +18,7 @@ from open_rnic.boards.build import BuildError, Result, build
 from open_rnic.boards.clock import PLLS, ecp5_pll, xilinx_pll
 from open_rnic.boards.flows import FLOWS
 from open_rnic.boards.top import BoardTop
-from open_rnic.cocotb_tests.lengths import long, shortened
+from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.host_driver.tools.cli import run
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.link.uart import check_period

@@ -13,7 +13,7 @@ from open_rnic.boards.clock import PLLS, ecp5_pll
 from open_rnic.boards.flows import FLOWS
 from open_rnic.cocotb_tests.boards.designs import whole
 from open_rnic.cocotb_tests.boards.test_build import RESULT
-from open_rnic.cocotb_tests.lengths import long
+from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.host_driver.tools.cli import run
 from open_rnic.host_driver.tools.static_address import StaticAddress
 from open_rnic.rtl.tcp.config import Station

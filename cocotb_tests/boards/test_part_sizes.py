@@ -5,7 +5,7 @@ import pytest
 from open_rnic.boards.build import NAME
 from open_rnic.boards.part_sizes import PARTS, Size, measure, part_of, sizes
 from open_rnic.cocotb_tests.boards.designs import whole
-from open_rnic.cocotb_tests.lengths import long
+from open_rnic.cocotb_tests.plugins.lengths import long
 
 
 @pytest.mark.parametrize(("module", "part"), [

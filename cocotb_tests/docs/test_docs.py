@@ -11,7 +11,7 @@ from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiStreamFrame
 
 from open_rnic.cocotb_tests.harness import bench, simulate
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.system.test_axi import Axi
 from open_rnic.cocotb_tests.system.test_axi_rdma import Device
 from open_rnic.host_driver.tools import cli

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.cocotb_tests.system_packages import needs, program
+from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import needs, program
 
 ROOT = Path(__file__).parents[2]
 

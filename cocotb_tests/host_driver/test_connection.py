@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver.connection import MpaConnectionError, RejectedError, initiate, listen
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.fpdu import FpduFramer

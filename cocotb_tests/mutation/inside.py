@@ -22,6 +22,7 @@ from cocotb.triggers import RisingEdge, with_timeout
 from cocotb.utils import get_sim_time
 
 from open_rnic.cocotb_tests import harness
+from open_rnic.cocotb_tests.harness.simulation import problems_of
 from open_rnic.cocotb_tests.mutation.task import KILLED, Task
 
 SECONDS = 600  # limit of processor time, for a fork in which time does not advance
@@ -50,7 +51,7 @@ def _fork(number: int) -> int:
 def _failed(number: int, status: int) -> bool:
     """Whether the fork of this mutant has failed; a fork without an error must also have good test results."""
     results = Path(f"results-{number}.xml")
-    failed = status != 0 or bool(harness._problems(results))
+    failed = status != 0 or bool(problems_of(results))
     results.unlink(missing_ok=True)
     return failed
 
@@ -61,7 +62,7 @@ def _branch() -> None:
     baseline = _fork(0)
     if not baseline:
         return
-    if os.waitpid(baseline, 0)[1] or harness._problems(Path("results.xml")):
+    if os.waitpid(baseline, 0)[1] or problems_of(Path("results.xml")):
         os._exit(2)
     _cycles.update(json.loads(Path("cycles.json").read_text()))
     waiting, running, killed, unsure = list(task.mutants), {}, [], []

@@ -40,6 +40,7 @@ class Mutation:
 
     def __init__(self, plan: Path):
         from open_rnic.cocotb_tests import harness
+        from open_rnic.cocotb_tests.harness import simulation
         from open_rnic.host_driver.devices.sim import build
 
         self._path = plan
@@ -47,11 +48,11 @@ class Mutation:
         self._harness, self._build = harness, build
         self._known: dict[str, tuple[str, str, set[str]]] = {}
         self._task: Task
-        self._test_simulate, self._environment = harness.simulate, harness.environment
+        self._test_simulate, self._environment = simulation.simulate, simulation.environment
         sites.begin(self._plan["mutants"])
         harness.simulate = self.simulate
-        harness.build = self._built
-        harness.environment = lambda module: self._environment(f"{__package__}.inside") | self._task.variable()
+        simulation.build = self._built
+        simulation.environment = lambda module: self._environment(f"{__package__}.inside") | self._task.variable()
 
     @property
     def lanes(self) -> int:

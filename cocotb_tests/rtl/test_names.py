@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
 from open_rnic.host_driver.tools.split.segment import receive, transmit
 from open_rnic.rtl.link.top import UartDatapath

@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from open_rnic.cocotb_tests.harness import Part, Sink, Source, bench, never, parameter, simulate, stalls
-from open_rnic.cocotb_tests.lengths import shortened, widths
-from open_rnic.cocotb_tests.rings import Rings
+from open_rnic.cocotb_tests.harness.rings import Rings
+from open_rnic.cocotb_tests.plugins.lengths import shortened, widths
 from open_rnic.host_driver.devices.sim.slow_memory import SlowMemory
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.mpa.shared import Watched

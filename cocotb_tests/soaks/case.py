@@ -99,7 +99,7 @@ def keep(case: Case, wrong: str) -> str:
     plain = msgspec.to_builtins(case) | {"wrong": wrong}
     path.write_bytes(msgspec.json.format(msgspec.json.encode(plain)))
     last = "\n  ".join(wrong.splitlines()[-2:])  # a simulation's log is before it
-    return f"{case.seed}: {last}\n  again: {sys.executable} -m open_rnic.cocotb_tests.soak --replay {path}"
+    return f"{case.seed}: {last}\n  again: {sys.executable} -m open_rnic.cocotb_tests.soaks --replay {path}"
 
 
 def batch(kind: type[Case], seed: int, numbers: range, **fields: Any) -> tuple[Counter[str], list[str]]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from open_rnic.cocotb_tests.datapath import SideBySide, word_of
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
+from open_rnic.cocotb_tests.harness.datapath import SideBySide, word_of
 from open_rnic.cocotb_tests.soaks.case import Case, Lanes
 from open_rnic.cocotb_tests.soaks.faults import mutated, pieces
 from open_rnic.host_driver.mpa import datapath as software

@@ -12,7 +12,7 @@ from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import IPv4Interface
 
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.soaks.case import Case
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices.sim.layout import STATION

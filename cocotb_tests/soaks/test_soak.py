@@ -6,8 +6,8 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from open_rnic.cocotb_tests import soak
-from open_rnic.cocotb_tests.lengths import shortened, widths
+from open_rnic.cocotb_tests.plugins.lengths import shortened, widths
+from open_rnic.cocotb_tests.soaks import __main__ as soak
 from open_rnic.cocotb_tests.soaks import case
 from open_rnic.cocotb_tests.soaks.case import attempt, batch
 from open_rnic.cocotb_tests.soaks.fpdus import Fpdus, FpdusRtl

@@ -20,7 +20,7 @@ from cocotbext.axi import (
 )
 
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver.ddp import ReadRequest, decode, tagged_segments, untagged_segments
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.rtl.opcodes import Opcode, Queue

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from open_rnic.cocotb_tests.devices import run
+from open_rnic.cocotb_tests.harness.devices import run
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.serial.simulated import Noise, SimulatedBoardDevice

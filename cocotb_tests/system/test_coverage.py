@@ -7,8 +7,8 @@ import random
 import pytest
 
 from open_rnic.cocotb_tests.coverage import FENCE
-from open_rnic.cocotb_tests.datapath import STREAM_ONLY, Datapath, SideBySide, taken
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
+from open_rnic.cocotb_tests.harness.datapath import STREAM_ONLY, Datapath, SideBySide, taken
 from open_rnic.cocotb_tests.mpa import Fault, MpaSink, MpaSource, layout
 from open_rnic.cocotb_tests.system.test_fence import RESPONSE, RTRS, TERMINATE, fpdus, spoilt
 from open_rnic.host_driver.mpa.datapath import MpaDatapath as Software

@@ -6,11 +6,10 @@ import random
 
 import pytest
 
-from open_rnic.cocotb_tests import ice40
-from open_rnic.cocotb_tests.datapath import Datapath
-from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import shortened, widths
+from open_rnic.cocotb_tests.harness import bench, ice40, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.harness.datapath import Datapath
 from open_rnic.cocotb_tests.mpa import MpaSink, MpaSource
+from open_rnic.cocotb_tests.plugins.lengths import shortened, widths
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.datapath import MpaDatapath

@@ -6,9 +6,9 @@ import random
 import pytest
 from crc32c import crc32c
 
-from open_rnic.cocotb_tests.datapath import SideBySide
 from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import widths
+from open_rnic.cocotb_tests.harness.datapath import SideBySide
+from open_rnic.cocotb_tests.plugins.lengths import widths
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.datapath import MpaDatapath

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from open_rnic.cocotb_tests.datapath import SideBySide
 from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import widths
+from open_rnic.cocotb_tests.harness.datapath import SideBySide
+from open_rnic.cocotb_tests.plugins.lengths import widths
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.lib.lanes import LANES

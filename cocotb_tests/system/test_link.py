@@ -17,7 +17,7 @@ import pytest
 
 from open_rnic.boards import find
 from open_rnic.boards.link_size import measure
-from open_rnic.cocotb_tests.devices import (
+from open_rnic.cocotb_tests.harness.devices import (
     STREAM_ONLY,
     collect,
     drains_when_all_ulpdus_and_events_are_read,
@@ -27,8 +27,8 @@ from open_rnic.cocotb_tests.devices import (
     stream,
     stream_octets,
 )
-from open_rnic.cocotb_tests.lengths import long, shortened
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.plugins.lengths import long, shortened
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver.device import DeviceError, Ulpdu
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.serial import device as serial_device

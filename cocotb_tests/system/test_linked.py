@@ -9,7 +9,7 @@ import pytest
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver.devices.serial.driver import Driver
 from open_rnic.host_driver.devices.serial.exchange import Exchange
 from open_rnic.host_driver.mpa.fpdu import FpduFramer

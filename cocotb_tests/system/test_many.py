@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
-from open_rnic.cocotb_tests.lengths import long
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.plugins.lengths import long
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.system.test_whole import BOARD, PEER, board_and_twin
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.errors import MpaConnectionError

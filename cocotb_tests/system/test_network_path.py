@@ -17,7 +17,7 @@ from open_rnic.cocotb_tests.host_driver.tcp.linux import (
     rtl_network,
 )
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.soaks.tcp import TcpRtl
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices.simulated_path import opened

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.cocotb_tests.lengths import shortened, widths
+from open_rnic.cocotb_tests.plugins.lengths import shortened, widths
 from open_rnic.host_driver.tools.bench.rtl.cycles import DIRECTIONS, Load, count
 from open_rnic.host_driver.tools.bench.rtl.report import Report
 from open_rnic.rtl.lib.lanes import LANES

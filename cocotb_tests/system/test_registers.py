@@ -5,9 +5,8 @@ import random
 
 import pytest
 
-from open_rnic.cocotb_tests import ice40
-from open_rnic.cocotb_tests.datapath import COUNTERS, SideBySide, word_of
-from open_rnic.cocotb_tests.harness import bench, never, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.harness import bench, ice40, never, parameter, pauses, simulate, stalls
+from open_rnic.cocotb_tests.harness.datapath import COUNTERS, SideBySide, word_of
 from open_rnic.host_driver.mpa.datapath import MpaDatapath as Software
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.mpa.datapath import MpaDatapath

@@ -8,8 +8,8 @@ import pytest
 
 from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import exercise
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
-from open_rnic.cocotb_tests.lengths import long
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.plugins.lengths import long
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.connection import MpaConnectionError, RejectedError, initiate, listen
 from open_rnic.host_driver.device import AttachedDevice, DeviceError

@@ -7,10 +7,10 @@ import random
 import pytest
 from cocotb.triggers import gather
 
-from open_rnic.cocotb_tests.datapath import COUNTERS, _outcome, word_of
 from open_rnic.cocotb_tests.harness import Rate, bench, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import shortened
-from open_rnic.cocotb_tests.shared import SharedPath
+from open_rnic.cocotb_tests.harness.datapath import COUNTERS, _outcome, word_of
+from open_rnic.cocotb_tests.harness.shared import SharedPath
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.system.test_fence import READ, RESPONSE, SEND, SUNK_READ, TERMINATE, WRITE
 from open_rnic.host_driver.device import Event, Ulpdu
 from open_rnic.host_driver.mpa.datapath import MpaDatapath as Twin

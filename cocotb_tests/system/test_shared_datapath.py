@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from cocotb.triggers import gather
 
-from open_rnic.cocotb_tests.datapath import word_of
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate, stalls
-from open_rnic.cocotb_tests.lengths import widths
+from open_rnic.cocotb_tests.harness.datapath import word_of
+from open_rnic.cocotb_tests.harness.shared_ends import Lost, Shared
 from open_rnic.cocotb_tests.mpa.fpdu import Checker
+from open_rnic.cocotb_tests.plugins.lengths import widths
 from open_rnic.cocotb_tests.rtl.rdma.bench import cut_send, cut_tagged
-from open_rnic.cocotb_tests.shared_ends import Lost, Shared
 from open_rnic.cocotb_tests.system.test_fence import TERMINATE
 from open_rnic.host_driver.ddp import Opcode, Tagged
 from open_rnic.host_driver.mpa.fpdu import FpduFramer

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import pywellen
 
-from open_rnic.cocotb_tests.devices import (
+from open_rnic.cocotb_tests.harness.devices import (
     collect,
     drains_when_all_ulpdus_and_events_are_read,
     pass_stream_octets_both_ways,
@@ -23,9 +23,9 @@ from open_rnic.cocotb_tests.devices import (
     stream,
     stream_octets,
 )
-from open_rnic.cocotb_tests.lengths import shortened
-from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.cocotb_tests.system_packages import needs_waves
+from open_rnic.cocotb_tests.plugins.lengths import shortened
+from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import needs_waves
 from open_rnic.host_driver.connection import initiate, listen
 from open_rnic.host_driver.device import DeviceError, Ulpdu
 from open_rnic.host_driver.devices.sim.wire import WINDOW

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_cli_frame import options
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.rtl.registers import MAX_ULPDU
 

@@ -4,9 +4,9 @@ import functools
 
 import pytest
 
-from open_rnic.cocotb_tests.datapath import Datapath
 from open_rnic.cocotb_tests.harness import bench, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import widths
+from open_rnic.cocotb_tests.harness.datapath import Datapath
+from open_rnic.cocotb_tests.plugins.lengths import widths
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.datapath import MpaDatapath

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.cocotb_tests.lengths import long, shortened
-from open_rnic.cocotb_tests.system_packages import needs
+from open_rnic.cocotb_tests.plugins.lengths import long, shortened
+from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.cli.common import whole_file

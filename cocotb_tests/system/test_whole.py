@@ -13,11 +13,11 @@ from ipaddress import IPv4Interface
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
-from open_rnic.cocotb_tests.lengths import long, shortened
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.plugins.lengths import long, shortened
+from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import TAP, needs
 from open_rnic.cocotb_tests.rtl.net.bench import BROADCAST, BROADCAST_MAC, OTHER, OTHER_MAC, ethernet, udp
 from open_rnic.cocotb_tests.soaks.rnic import Rnic
-from open_rnic.cocotb_tests.system_packages import TAP, needs
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.device import DeviceError
@@ -310,7 +310,7 @@ def test_a_board_reports_the_state_of_its_port():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_board_recovers_from_all_that_happens_to_its_connections(name):
-    """A short version of ``python -m open_rnic.cocotb_tests.soak rnic``: no cable for three retransmissions."""
+    """A short version of ``python -m open_rnic.cocotb_tests.soaks rnic``: no cable for three retransmissions."""
     counts = Rnic("rnic-1", name, connections=6, sessions=1, out=1.6).run()
     assert counts["opened by the board"] + counts["opened by the peer"] == 6
     happened = "cable pulled", "peer rebooted", "reset after the driver was killed"

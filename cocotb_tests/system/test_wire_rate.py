@@ -20,11 +20,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from open_rnic.cocotb_tests.datapath import word_of
 from open_rnic.cocotb_tests.harness import Within, parameter, simulate
-from open_rnic.cocotb_tests.lengths import long, shortened
+from open_rnic.cocotb_tests.harness.datapath import word_of
+from open_rnic.cocotb_tests.harness.uninitialised import dirty
+from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.cocotb_tests.rtl.mac.bench import mac_bench
-from open_rnic.cocotb_tests.uninitialised import dirty
 from open_rnic.host_driver.ddp import TAGGED_OCTETS, Opcode
 from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.devices.sim.signals import drive, level

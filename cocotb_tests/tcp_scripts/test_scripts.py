@@ -6,7 +6,7 @@ import cocotb
 import pytest
 
 from open_rnic.cocotb_tests.harness import simulate
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.tcp_scripts.cases import CASES
 from open_rnic.cocotb_tests.tcp_scripts.runner import ISNS, Player
 from open_rnic.cocotb_tests.tcp_scripts.subjects import Program, Twin

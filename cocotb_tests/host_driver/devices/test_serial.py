@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from open_rnic.cocotb_tests.link_model import DeviceModel
+from open_rnic.cocotb_tests.harness.link_model import DeviceModel
 from open_rnic.host_driver.device import Ulpdu
 from open_rnic.host_driver.devices import check
 from open_rnic.host_driver.devices.serial.driver import Driver

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from open_rnic.cocotb_tests.devices import drains_when_all_ulpdus_and_events_are_read
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.harness.devices import drains_when_all_ulpdus_and_events_are_read
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.device import DeviceError, Event, Ulpdu
 from open_rnic.host_driver.devices import open_device

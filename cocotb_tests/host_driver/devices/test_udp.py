@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from open_rnic.cocotb_tests.harness.rnic_model import RnicModel
 from open_rnic.cocotb_tests.host_driver.test_connection import run
-from open_rnic.cocotb_tests.rnic_model import RnicModel
 from open_rnic.host_driver.device import DeviceError, Ulpdu
 from open_rnic.host_driver.devices import check, open_device, rnic_place
 from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError

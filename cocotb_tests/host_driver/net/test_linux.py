@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.net import linux
-from open_rnic.cocotb_tests.system_packages import TAP, needs
+from open_rnic.cocotb_tests.plugins.system_packages import TAP, needs
 
 
 @needs("ip", "unshare", TAP)

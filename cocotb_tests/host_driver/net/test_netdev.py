@@ -9,8 +9,8 @@ import pytest
 
 from open_rnic.cocotb_tests.host_driver.net.test_pipe import FRAMES, arrivals
 from open_rnic.cocotb_tests.host_driver.test_connection import run
-from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.cocotb_tests.system_packages import needs
+from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.host_driver.net.netdev import QemuPort
 from open_rnic.host_driver.net.pipe import PortError
 

@@ -9,7 +9,7 @@ import pytest
 
 from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields, tshark
-from open_rnic.cocotb_tests.system_packages import needs
+from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.host_driver.net.pipe import Faults, Kind, Pipe, joined
 
 MACS = bytes.fromhex("020000000002 020000000001")

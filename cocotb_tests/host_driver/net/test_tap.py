@@ -13,8 +13,8 @@ import pytest
 
 from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields, tshark
-from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.cocotb_tests.system_packages import TAP, needs
+from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import TAP, needs
 from open_rnic.host_driver.net import tap
 from open_rnic.host_driver.net.pipe import Faults, Pipe, PortError
 from open_rnic.host_driver.net.tap import Tap, TapNetwork

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import INITIATOR, RESPONDER, connected, exercise, run
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.software import SoftwareDevice

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import run
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.rdma import Access, CompletionQueue, perftest

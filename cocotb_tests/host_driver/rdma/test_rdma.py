@@ -14,8 +14,8 @@ from itertools import product
 
 import pytest
 
-from open_rnic.cocotb_tests.lengths import long, shortened
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.plugins.lengths import long, shortened
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.ddp import ReadRequest, Tagged, Untagged, decode
 from open_rnic.host_driver.device import DeviceError

@@ -10,9 +10,9 @@ import pytest
 from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import run
 from open_rnic.cocotb_tests.host_driver.rdma.violations import IRD, KINDS, Violations, commit
 from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields
-from open_rnic.cocotb_tests.lengths import long
-from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.cocotb_tests.system_packages import needs
+from open_rnic.cocotb_tests.plugins.lengths import long
+from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.mpa.fpdu import FpduFramer

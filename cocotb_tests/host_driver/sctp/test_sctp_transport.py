@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.test_connection import run
-from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.cocotb_tests.system_packages import SCTP, missing, needs
+from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import SCTP, missing, needs
 from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.mpa.negotiation import Config, Reason
 from open_rnic.host_driver.sctp import transport as sctp_transport

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tcp.network import PORT, Faults, Network, exchange
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.soaks.faults import forged
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.endpoint import Endpoint

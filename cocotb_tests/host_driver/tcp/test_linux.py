@@ -26,8 +26,8 @@ from open_rnic.cocotb_tests.host_driver.tcp.linux import (
     sha256,
 )
 from open_rnic.cocotb_tests.host_driver.test_connection import run
-from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.cocotb_tests.system_packages import TAP, needs
+from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import TAP, needs
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.keep_alive import KeepAlive
 from open_rnic.host_driver.net.pipe import Faults

@@ -6,7 +6,7 @@ from ipaddress import IPv4Interface
 
 import pytest
 
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.errors import MpaConnectionError
 from open_rnic.host_driver.mpa.negotiation import Config

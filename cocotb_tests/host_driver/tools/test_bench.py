@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from open_rnic.cocotb_tests.system_packages import TAP, needs
+from open_rnic.cocotb_tests.plugins.system_packages import TAP, needs
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.rdma import ProtectionDomain
 from open_rnic.host_driver.tools.bench import connections

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.device import Device, DeviceError
 from open_rnic.host_driver.devices.software import SoftwareDevice

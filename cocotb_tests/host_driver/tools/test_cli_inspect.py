@@ -10,8 +10,8 @@ import tty
 
 import pytest
 
+from open_rnic.cocotb_tests.harness.link_model import DeviceModel
 from open_rnic.cocotb_tests.host_driver.tools.test_cli_rdma import rnic  # noqa: F401 -- a fixture
-from open_rnic.cocotb_tests.link_model import DeviceModel
 from open_rnic.host_driver.devices.udp.driver import MAC, PATH, RNIC
 from open_rnic.rtl import rnic_registers
 

@@ -12,8 +12,8 @@ from importlib.metadata import version
 import pytest
 import typer
 
-from open_rnic.cocotb_tests.lengths import shortened
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.plugins.lengths import shortened
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver.devices.sim.look import look
 from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.bench.rtl.cluster import _deaf

@@ -14,8 +14,8 @@ from threading import Timer
 
 import pytest
 
-from open_rnic.cocotb_tests.lengths import shortened
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.plugins.lengths import shortened
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.mpa.negotiation import Config

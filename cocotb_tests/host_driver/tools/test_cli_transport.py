@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.cocotb_tests.system_packages import TAP, needs
+from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import TAP, needs
 from open_rnic.host_driver.tools import cli
 
 RNIC = f"{sys.executable} -m open_rnic.host_driver"

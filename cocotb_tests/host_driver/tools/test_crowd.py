@@ -9,7 +9,7 @@ import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from open_rnic.cocotb_tests.devices import run
+from open_rnic.cocotb_tests.harness.devices import run
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.rdma import manager

@@ -13,9 +13,9 @@ import sys
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_pcap import judge
-from open_rnic.cocotb_tests.lengths import shortened
-from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.cocotb_tests.system_packages import needs
+from open_rnic.cocotb_tests.plugins.lengths import shortened
+from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.host_driver import ddp
 from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.demo import Endpoint, Result, SendReceiver

@@ -17,8 +17,8 @@ from open_rnic.cocotb_tests.host_driver.test_connection import (
     run,
     transfer,
 )
-from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.cocotb_tests.system_packages import needs
+from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.host_driver.connection import initiate, listen
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.tools.pcap import Capture

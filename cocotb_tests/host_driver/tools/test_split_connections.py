@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_split import SETTING, whole
-from open_rnic.cocotb_tests.lengths import long
+from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.host_driver.tools.split.connections import count, devices, table
 from open_rnic.host_driver.tools.split.model import name
 

@@ -13,8 +13,8 @@ from importlib.metadata import version
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_split import HOST, LINK, SETTING, invented
-from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.cocotb_tests.system_packages import needs, program
+from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import needs, program
 from open_rnic.host_driver.tools.split import page as module
 from open_rnic.host_driver.tools.split.model import Setting, named, predict, splits
 from open_rnic.host_driver.tools.split.page import page

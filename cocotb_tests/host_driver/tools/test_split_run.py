@@ -11,7 +11,7 @@ from statistics import median
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_split import SETTING
-from open_rnic.cocotb_tests.lengths import long, shortened
+from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.tools.split import run as split_run
 from open_rnic.host_driver.tools.split.cycles import device_cycles

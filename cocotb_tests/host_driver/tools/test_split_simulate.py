@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_split import SETTING
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver.tools.bench.rtl.jobs import ToolError
 from open_rnic.host_driver.tools.bench.rtl.store import Store
 from open_rnic.host_driver.tools.split import model, simulate

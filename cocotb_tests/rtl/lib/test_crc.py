@@ -9,7 +9,7 @@ from amaranth.lib.crc.catalog import CRC32_ISCSI
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, parameter, simulate, stalls
-from open_rnic.cocotb_tests.lengths import widths
+from open_rnic.cocotb_tests.plugins.lengths import widths
 from open_rnic.cocotb_tests.rtl.together import Together
 from open_rnic.cocotb_tests.vectors import CRCS
 from open_rnic.rtl.lib import gf2

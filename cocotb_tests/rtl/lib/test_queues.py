@@ -7,10 +7,10 @@ import random
 import pytest
 from cocotb.triggers import RisingEdge
 
-from open_rnic.cocotb_tests.datapath import cut
 from open_rnic.cocotb_tests.harness import Rate, Sink, Source, at_width, bench, pauses, simulate, stalls
-from open_rnic.cocotb_tests.ice40 import Ice40
-from open_rnic.cocotb_tests.lengths import long
+from open_rnic.cocotb_tests.harness.datapath import cut
+from open_rnic.cocotb_tests.harness.ice40 import Ice40
+from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.cocotb_tests.rtl.together import Together
 from open_rnic.rtl.events import Event, EventQueue
 from open_rnic.rtl.layouts import Packet

@@ -10,7 +10,7 @@ from cobs import cobs
 from cocotb.triggers import FallingEdge, RisingEdge, Timer
 
 from open_rnic.cocotb_tests.harness import PERIOD, Part, Source, bench, parameter, pauses, simulate
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.rtl.together import Together
 from open_rnic.host_driver.devices.serial.frames import frame as framed
 from open_rnic.host_driver.devices.serial.frames import unframe

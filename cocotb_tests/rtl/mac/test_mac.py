@@ -10,7 +10,7 @@ from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge
 from cocotb.utils import get_sim_time
 
 from open_rnic.cocotb_tests.harness import never, parameter
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.rtl.mac.bench import SCALE, Core, Phy, good, mac_bench, sent_well
 from open_rnic.cocotb_tests.rtl.mac.frames import (
     a_stalled_core_loses_whole_frames_that_are_counted,
@@ -172,7 +172,7 @@ def test_frames_pass_early(test, clocks):
 
 @pytest.mark.parametrize("early", [None, EARLY])
 def test_frames_of_all_sizes_pass(early):
-    """More of them: ``python -m open_rnic.cocotb_tests.soak mac``."""
+    """More of them: ``python -m open_rnic.cocotb_tests.soaks mac``."""
     run(all_sizes_pass, "50 MHz", early=early, longest=100)
 
 

@@ -7,7 +7,7 @@ import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, parameter, simulate, stalls
-from open_rnic.cocotb_tests.lengths import widths
+from open_rnic.cocotb_tests.plugins.lengths import widths
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.mpa.tx.fence import Fence

@@ -14,10 +14,10 @@ from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 from cocotb.triggers import RisingEdge
 
-from open_rnic.cocotb_tests.datapath import cut, filler
 from open_rnic.cocotb_tests.harness import Part, Sink, Source, bench, never, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.ice40 import Ice40
-from open_rnic.cocotb_tests.lengths import beside, long, widths
+from open_rnic.cocotb_tests.harness.datapath import cut, filler
+from open_rnic.cocotb_tests.harness.ice40 import Ice40
+from open_rnic.cocotb_tests.plugins.lengths import beside, long, widths
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.layouts import Packet, StreamBeat

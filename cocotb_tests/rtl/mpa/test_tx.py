@@ -7,10 +7,10 @@ import random
 import pytest
 from crc32c import crc32c
 
-from open_rnic.cocotb_tests.datapath import filler
 from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.ice40 import Ice40
-from open_rnic.cocotb_tests.lengths import long
+from open_rnic.cocotb_tests.harness.datapath import filler
+from open_rnic.cocotb_tests.harness.ice40 import Ice40
+from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.fpdu import FpduFramer as Software
 from open_rnic.rtl.lib.stream import Buffer

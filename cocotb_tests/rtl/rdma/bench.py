@@ -9,8 +9,9 @@ from typing import Any
 import cocotb
 from cocotb.triggers import ClockCycles, Event, RisingEdge
 
-from open_rnic.cocotb_tests.datapath import taken, word_of
-from open_rnic.cocotb_tests.harness import Beats, Part, Received, Sink, Source, _bench, at_width, never
+from open_rnic.cocotb_tests.harness import Beats, Part, Received, Sink, Source, at_width, never
+from open_rnic.cocotb_tests.harness.benches import given
+from open_rnic.cocotb_tests.harness.datapath import taken, word_of
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged, decode
 from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.devices.sim.signals import drive, rises_with
@@ -55,7 +56,7 @@ class Memory:
         self._silent = False
         self._asked = Event()  # for a word, or it is no longer silent
         self._visible = bytearray(self.octets)
-        self._fields = dict(_bench()["streams"]["memory__write"])
+        self._fields = dict(given()["streams"]["memory__write"])
         self._width = self._fields["data"][1] // 8
         self._idle = idle or never()
         self._dut = dut

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from open_rnic.cocotb_tests.datapath import word_of
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.harness.datapath import word_of
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma.bench import Engine, OnDatapath, request
 from open_rnic.host_driver.connection import terminate_ulpdu
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, decode

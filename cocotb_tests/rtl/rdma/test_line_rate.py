@@ -9,9 +9,9 @@ import cocotb
 import pytest
 from cocotb.triggers import RisingEdge
 
-from open_rnic.cocotb_tests.datapath import taken
 from open_rnic.cocotb_tests.harness import Probe, bench, parameter, simulate
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.harness.datapath import taken
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma.bench import OnDatapath
 from open_rnic.host_driver.ddp import TAGGED_OCTETS, UNTAGGED_OCTETS, Opcode, Tagged, decode
 from open_rnic.rtl.rdma.registers import Right

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from open_rnic.cocotb_tests.lengths import widths
+from open_rnic.cocotb_tests.plugins.lengths import widths
 from open_rnic.cocotb_tests.rtl.rdma.streams import give, now_and_then, pass_cycles, run, take
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.rdma.layouts import word_bits

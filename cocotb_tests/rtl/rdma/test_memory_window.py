@@ -9,7 +9,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 
 from open_rnic.cocotb_tests.harness import Part, bench, never, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, Engine, cut_tagged, request
 from open_rnic.host_driver.ddp import Opcode, ReadRequest
 from open_rnic.rtl.bus import connect_pages

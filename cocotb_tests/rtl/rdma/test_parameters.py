@@ -4,7 +4,7 @@
 import pytest
 from amaranth.hdl import Fragment
 
-from open_rnic.cocotb_tests.lengths import widths
+from open_rnic.cocotb_tests.plugins.lengths import widths
 from open_rnic.rtl.rdma.engine import RdmaEngine
 
 LIMITS = {"regions": (2, 65536), "buffers": (2, 256), "work": (1, 128), "reads": (2, 128)}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.cocotb_tests import soak
 from open_rnic.cocotb_tests.harness import simulate
-from open_rnic.cocotb_tests.lengths import long, shortened, widths
+from open_rnic.cocotb_tests.plugins.lengths import long, shortened, widths
 from open_rnic.cocotb_tests.rtl.rdma import programs
 from open_rnic.cocotb_tests.rtl.rdma.bench import engine
+from open_rnic.cocotb_tests.soaks import __main__ as soak
 from open_rnic.cocotb_tests.soaks.case import batch
 from open_rnic.cocotb_tests.soaks.rdma import Rdma
 

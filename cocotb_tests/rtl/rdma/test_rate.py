@@ -3,7 +3,7 @@
 
 import pytest
 
-from open_rnic.cocotb_tests.lengths import long, widths
+from open_rnic.cocotb_tests.plugins.lengths import long, widths
 from open_rnic.cocotb_tests.rtl.rdma.rates import WIDTHS, rates
 
 ALONE = "the short run has the engine with MPA"

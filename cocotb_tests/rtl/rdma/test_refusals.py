@@ -7,7 +7,7 @@ import cocotb
 import pytest
 
 from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma.bench import ALL_RIGHTS, MAY_INVALIDATE, Engine, cut_send, engine, request
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged
 from open_rnic.rtl.opcodes import INVALIDATES

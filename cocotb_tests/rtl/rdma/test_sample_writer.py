@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from open_rnic.cocotb_tests.lengths import shortened, widths
+from open_rnic.cocotb_tests.plugins.lengths import shortened, widths
 from open_rnic.cocotb_tests.rtl.rdma.streams import give, now_and_then, pass_cycles, run, take, until
 from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.rdma.registers import Command

@@ -8,7 +8,7 @@ import pytest
 from cocotb.triggers import ClockCycles, gather
 
 from open_rnic.cocotb_tests.harness import bench, never, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma import programs
 from open_rnic.cocotb_tests.rtl.rdma.bench import SIZES
 from open_rnic.cocotb_tests.rtl.rdma.shared_bench import SharedBench

@@ -7,7 +7,7 @@ import cocotb
 import pytest
 
 from open_rnic.cocotb_tests.harness import bench, pauses, simulate, stalls
-from open_rnic.cocotb_tests.lengths import widths
+from open_rnic.cocotb_tests.plugins.lengths import widths
 from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, Engine, engine, request
 from open_rnic.host_driver.ddp import (
     TAGGED_OCTETS,

@@ -6,7 +6,7 @@ import cocotb
 import pytest
 
 from open_rnic.cocotb_tests.harness import simulate
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver.devices.sim.path import make
 
 

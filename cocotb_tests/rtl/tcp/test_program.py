@@ -2,7 +2,7 @@
 
 import pytest
 
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.rtl.tcp.programmed import Programmed
 from open_rnic.cocotb_tests.rtl.tcp.shadow import Shadow
 from open_rnic.host_driver.tcp.segment import Flag, Segment

@@ -14,7 +14,7 @@ from amaranth.lib import wiring
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.harness import Rate, Sink, Source, bench, cycles, parameter, simulate
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.rtl.tcp.cycles import table
 from open_rnic.cocotb_tests.rtl.tcp.shadow import HERE, THERE, decode
 from open_rnic.cocotb_tests.rtl.tcp.wire import LEAST_FRAME, Wire, cycles_of

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.cocotb_tests import costs
-from open_rnic.cocotb_tests.deselected import deselect
+from open_rnic.cocotb_tests.plugins import costs
+from open_rnic.cocotb_tests.plugins.deselected import deselect
 from open_rnic.host_driver import sources
 from open_rnic.host_driver.build_folders import built
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from open_rnic.cocotb_tests.harness import Rate, Sink, Source, bench, never, parameter, pauses, simulate, stalls
-from open_rnic.cocotb_tests.packet_fifo import NOTE, PacketFifo, packet_fifo
+from open_rnic.cocotb_tests.harness.packet_fifo import NOTE, PacketFifo, packet_fifo
 
 
 @bench(cycles=20_000)

@@ -7,9 +7,9 @@ from typing import Any
 import cocotb
 from cocotb.triggers import Lock, RisingEdge
 
-from open_rnic.cocotb_tests.datapath import COUNTERS, word_of
 from open_rnic.cocotb_tests.harness import Probe, Sink
-from open_rnic.cocotb_tests.rings import Rings
+from open_rnic.cocotb_tests.harness.datapath import COUNTERS, word_of
+from open_rnic.cocotb_tests.harness.rings import Rings
 from open_rnic.cocotb_tests.rtl.rdma import bench
 from open_rnic.host_driver.device import Event
 from open_rnic.host_driver.devices.sim.register_bus import access_register

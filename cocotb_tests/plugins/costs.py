@@ -1,4 +1,4 @@
-"""Where the time of a test run goes: ``python -m open_rnic.cocotb_tests.costs [--markdown PAGE]``.
+"""Where the time of a test run goes: ``python -m open_rnic.cocotb_tests.plugins.costs [--markdown PAGE]``.
 
 Every run of the tests writes a ledger (:mod:`open_rnic.host_driver.ledger`) and keeps it in :file:`build/costs`. This
 prints the ledger of the last run as tables. All figures are seconds of processor time, so that they hardly depend on

@@ -9,9 +9,9 @@ import pytest
 
 from open_rnic.cocotb_tests import coverage
 from open_rnic.cocotb_tests.coverage import CROSSES, FENCE, RECEIVE, Cross, complete, summary, table
-from open_rnic.cocotb_tests.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import shortened
 
-PAGE = Path(__file__).parents[1] / "docs" / "testing.md"
+PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 SMALL = Cross(
     "small", "things", {"colour": ("red", "green"), "size": (1, 2, 3)},
     (("no green thing is large", lambda **at: at["colour"] == "green" and at["size"] == 3),),
@@ -86,7 +86,7 @@ def test_a_complete_run_fails_if_a_combination_is_missing(seen, arguments, statu
     fence = "ALL['fence']" if seen == "all" else "{max(ALL['fence'])}"
     (tmp_path / "test_it.py").write_text(
         "from open_rnic.cocotb_tests import coverage\n"
-        "from open_rnic.cocotb_tests.test_functional_coverage import ALL\n"
+        "from open_rnic.cocotb_tests.coverage.test_functional_coverage import ALL\n"
         "def leave(name, hits): coverage.write(coverage.folder() / name, hits)\n"
         "def test_first(): leave('1.json', {name: hits for name, hits in ALL.items() if name != 'fence'})\n"
         f"def test_second(): leave('2.json', {{'fence': {fence}}})\n"

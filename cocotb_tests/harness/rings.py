@@ -6,7 +6,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from open_rnic.cocotb_tests.harness import _bench
+from open_rnic.cocotb_tests.harness.benches import given
 
 
 class Rings:
@@ -23,7 +23,7 @@ class Rings:
         self.taken = [0] * connections
         self.left = [0] * connections
         self._dut, self._prefix = dut, prefix
-        self._read, self._beat = (dict(_bench()["streams"][f"{prefix}__{name}"]) for name in ("reads", "o"))
+        self._read, self._beat = (dict(given()["streams"][f"{prefix}__{name}"]) for name in ("reads", "o"))
         self.width = self._beat["data"][1] // 8
         self._changes = self._ended = 0
         self._begins: dict[int, int] = {}

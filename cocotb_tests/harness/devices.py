@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from open_rnic.cocotb_tests.limits import HANG
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.registers import Verdict
 

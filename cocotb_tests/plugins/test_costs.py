@@ -2,7 +2,7 @@
 
 import json
 
-from open_rnic.cocotb_tests import costs
+from open_rnic.cocotb_tests.plugins import costs
 from open_rnic.host_driver import ledger
 
 LINES = [

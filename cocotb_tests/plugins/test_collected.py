@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.cocotb_tests.collected import benches_run_by, complaint
 from open_rnic.cocotb_tests.harness import benches_of
+from open_rnic.cocotb_tests.plugins.collected import benches_run_by, complaint
 
 pytest_plugins = ["pytester"]
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1]
 CONFTEST = """\
 from open_rnic.cocotb_tests.conftest import pytest_make_parametrize_id, pytest_pycollect_makemodule
 """

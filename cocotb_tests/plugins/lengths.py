@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from open_rnic.cocotb_tests.deselected import deselect
+from open_rnic.cocotb_tests.plugins.deselected import deselect
 
 MARK = "long"
 _ALIKE = (1,), (4, 2), (16, 8)  # lanes whose RTL is the same but for numbers, the one to prefer first

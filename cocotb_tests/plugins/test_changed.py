@@ -5,16 +5,16 @@ import subprocess
 
 import pytest
 
-from open_rnic.cocotb_tests import changed
-from open_rnic.cocotb_tests.changed import ROOT, Known, concerned, differing, nearest
-from open_rnic.cocotb_tests.system_packages import needs
+from open_rnic.cocotb_tests.plugins import changed
+from open_rnic.cocotb_tests.plugins.changed import ROOT, Known, concerned, differing, nearest
+from open_rnic.cocotb_tests.plugins.system_packages import needs
 
 FENCE, FRAMER, LOADER = (
     ROOT / "rtl" / each for each in ("mpa/tx/fence.py", "mpa/tx/framer.py", "rdma/message_loader.py")
 )
 TESTS = {
     "fence": ROOT / "cocotb_tests/rtl/mpa/test_fence.py",
-    "pairs": ROOT / "cocotb_tests/test_lengths.py",
+    "pairs": ROOT / "cocotb_tests/plugins/test_lengths.py",
     "device": ROOT / "cocotb_tests/system/test_simulated.py",
 }
 TESTED = {"fence": Known(), "pairs": Known(), "device": Known({"open_rnic.host_driver.devices.sim.rings"})}

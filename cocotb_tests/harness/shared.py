@@ -8,8 +8,8 @@ from typing import Any
 import cocotb
 from cocotb.triggers import FallingEdge, Lock, RisingEdge
 
-from open_rnic.cocotb_tests.datapath import word_of
 from open_rnic.cocotb_tests.harness import Sink, Source
+from open_rnic.cocotb_tests.harness.datapath import word_of
 from open_rnic.host_driver.device import Event
 from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.rtl.registers import BY_NAME, DirectionState, EventKind

@@ -52,11 +52,11 @@ def benches_run_by(values: Iterable[Any], module: str) -> set[TestGenerator]:
             waiting += value.values()
         elif isinstance(value, list | tuple | set | frozenset):
             waiting += value
-        elif isinstance(value, type) and Path(__file__).parent.name in value.__module__.split("."):
+        elif isinstance(value, type) and Path(__file__).parents[1].name in value.__module__.split("."):
             waiting += vars(value).values()
         elif callable(value) and isinstance(function := inspect.unwrap(value), FunctionType):
             parts = (function.__module__ or "").split(".")
-            if function.__module__ == module or Path(__file__).parent.name in parts:
+            if function.__module__ == module or Path(__file__).parents[1].name in parts:
                 waiting += _named(function)
     return found
 

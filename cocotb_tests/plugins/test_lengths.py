@@ -5,17 +5,17 @@ import sys
 
 import pytest
 
-from open_rnic.cocotb_tests.lengths import long, shortened, widths
+from open_rnic.cocotb_tests.plugins.lengths import long, shortened, widths
 from open_rnic.rtl.lib.lanes import LANES
 
 CONFTEST = """
-from open_rnic.cocotb_tests.deselected import *
-from open_rnic.cocotb_tests.lengths import *
-from open_rnic.cocotb_tests.lengths import add_option as pytest_addoption
+from open_rnic.cocotb_tests.plugins.deselected import *
+from open_rnic.cocotb_tests.plugins.lengths import *
+from open_rnic.cocotb_tests.plugins.lengths import add_option as pytest_addoption
 """
 TESTS = """
 import pytest
-from open_rnic.cocotb_tests.lengths import long, shortened
+from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 
 def test_short(): pass
 

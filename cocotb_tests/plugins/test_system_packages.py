@@ -9,14 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from open_rnic.cocotb_tests import system_packages
-from open_rnic.cocotb_tests.limits import HANG
-from open_rnic.cocotb_tests.system_packages import MARK, PACKAGES, SCTP, TAP, left_out, needs
+from open_rnic.cocotb_tests.plugins import system_packages
+from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import MARK, PACKAGES, SCTP, TAP, left_out, needs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 WITHOUT = ROOT / ".ci" / "without"
 TESTS = """
-from open_rnic.cocotb_tests.system_packages import needs
+from open_rnic.cocotb_tests.plugins.system_packages import needs
 
 @needs("tshark")
 def test_a_capture(): pass

@@ -233,7 +233,3 @@ def folder() -> Path | None:
     """Return the folder for the hits of this run's simulations, or None if coverage is off."""
     value = os.environ.get(VARIABLE)
     return Path(value) if value else None
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,7 @@
 """Soak: random cases for a long time; its seed repeats a run, and a case that fails is shrunk and kept for replay.
 
-    python -m open_rnic.cocotb_tests.soak [KIND...] [--count N] [--seed N] [--jobs N] [--set FIELD=VALUE]...
-    python -m open_rnic.cocotb_tests.soak --replay FILE
+    python -m open_rnic.cocotb_tests.soaks [KIND...] [--count N] [--seed N] [--jobs N] [--set FIELD=VALUE]...
+    python -m open_rnic.cocotb_tests.soaks --replay FILE
 
 Without a KIND, all kinds run, one after the other; each is a module of :mod:`.soaks`.
 """

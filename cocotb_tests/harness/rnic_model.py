@@ -3,7 +3,7 @@
 import random
 from collections import deque
 
-from open_rnic.cocotb_tests.link_model import DeviceModel
+from open_rnic.cocotb_tests.harness.link_model import DeviceModel
 from open_rnic.host_driver.devices.udp.driver import PATH, RNIC, page_of
 from open_rnic.rtl import registers as mpa
 from open_rnic.rtl import rnic_registers
