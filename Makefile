@@ -143,7 +143,7 @@ docs: setup
 site: setup types
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-# The kinds are those of host_driver/cache.py. Nothing else in that folder is ours, wherever it lies.
+# The kinds are those of host_driver/builds/cache.py. Nothing else in that folder is ours, wherever it lies.
 clean:
 	rm -rf build $(VENV)
 	cache="$${OPEN_RNIC_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/open-rnic}"; \

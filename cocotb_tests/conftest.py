@@ -16,8 +16,8 @@ from cocotb.regression import TestGenerator
 
 from open_rnic.cocotb_tests import coverage
 from open_rnic.cocotb_tests.plugins import changed, collected, costs, deselected, lengths, system_packages
-from open_rnic.host_driver import ledger
-from open_rnic.host_driver.build_folders import built
+from open_rnic.host_driver.builds import ledger
+from open_rnic.host_driver.builds.folders import built
 from open_rnic.host_driver.tools import cli
 
 HITS = pytest.StashKey[coverage.Hits]()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from open_rnic.cocotb_tests.plugins.system_packages import needs
-from open_rnic.host_driver.optional_packages import EXTRAS
+from open_rnic.host_driver.lib.optional_packages import EXTRAS
 from open_rnic.host_driver.tools.split.model import Setting, figures
 from open_rnic.host_driver.tools.split.profile import Device, Host, Link, find
 from open_rnic.host_driver.tools.split.stages import RTL, Split

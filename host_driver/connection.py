@@ -26,6 +26,8 @@ from typing import Any, Self
 
 from open_rnic.host_driver.device import AttachedDevice, Device, DeviceError, Event
 from open_rnic.host_driver.errors import MpaConnectionError, RejectedError, device_failed, how, observer_failed
+from open_rnic.host_driver.lib.state_machine import ProtocolError
+from open_rnic.host_driver.lib.waiting import Gate
 from open_rnic.host_driver.mpa.connection_states import (
     ENGINE_COUNTS,
     Action,
@@ -65,9 +67,7 @@ from open_rnic.host_driver.observer import (
     silent,
 )
 from open_rnic.host_driver.sockets import KERNEL
-from open_rnic.host_driver.state_machine import ProtocolError
 from open_rnic.host_driver.transport import Address, AttachedTransport, Tcp, TcpListener, Transport
-from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.rdma.registers import BY_NAME as RDMA_REGISTERS
 from open_rnic.rtl.registers import BY_NAME, Cause, DirectionState, EventKind, Role, Verdict
 

@@ -13,7 +13,7 @@ from struct import pack
 from typing import Any, Self, TypeVar
 
 from open_rnic.host_driver.errors import MpaConnectionError, how
-from open_rnic.host_driver.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.keep_alive import KeepAlive
 from open_rnic.host_driver.mpa.negotiation import Reason
 from open_rnic.host_driver.transport import CHUNK_OCTETS, Address
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 from open_rnic.host_driver.device import AttachedDevice
-from open_rnic.host_driver.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.keep_alive import KeepAlive
 
 __all__ = ["CHUNK_OCTETS", "Address", "AttachedTransport", "Tcp", "TcpListener", "Transport"]
 

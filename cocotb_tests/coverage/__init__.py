@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from open_rnic.host_driver.build_folders import built
+from open_rnic.host_driver.builds.folders import built
 from open_rnic.rtl.lib.lanes import LANES
 
 VARIABLE = "OPEN_RNIC_COVERAGE"

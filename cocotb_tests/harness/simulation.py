@@ -19,8 +19,8 @@ from cocotb.regression import TestGenerator
 
 from open_rnic.cocotb_tests.plugins.lengths import beside
 from open_rnic.cocotb_tests.plugins.limits import HANG
-from open_rnic.host_driver import ledger
-from open_rnic.host_driver.build_folders import built
+from open_rnic.host_driver.builds import ledger
+from open_rnic.host_driver.builds.folders import built
 from open_rnic.host_driver.devices.sim.build import build, environment
 from open_rnic.host_driver.devices.sim.look import look
 from open_rnic.rtl.lib.lanes import LANES

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from open_rnic.cocotb_tests.mutation import sites
-from open_rnic.host_driver.build_folders import built
-from open_rnic.host_driver.cache import limit
+from open_rnic.host_driver.builds.cache import limit
+from open_rnic.host_driver.builds.folders import built
 from open_rnic.host_driver.tools.bench.table import around, put
 
 HERE = Path(__file__).parent

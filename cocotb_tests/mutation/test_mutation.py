@@ -7,7 +7,7 @@ import pytest
 
 from open_rnic.cocotb_tests.mutation import __main__ as mutation
 from open_rnic.cocotb_tests.mutation import sites, tests
-from open_rnic.host_driver import cache
+from open_rnic.host_driver.builds import cache
 
 KEY = "rtl/a.py A.elaborate: a < b -> a <= b"
 

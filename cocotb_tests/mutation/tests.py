@@ -28,8 +28,8 @@ from amaranth.lib.wiring import In
 
 from open_rnic.cocotb_tests.mutation import sites
 from open_rnic.cocotb_tests.mutation.task import Task
-from open_rnic.host_driver import sources
-from open_rnic.host_driver.cache import Cache, digest
+from open_rnic.host_driver.builds import sources
+from open_rnic.host_driver.builds.cache import Cache, digest
 
 VERDICTS = Cache("mutants")
 SEED = 1  # of the tests, so that a campaign is reproducible

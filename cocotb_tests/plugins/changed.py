@@ -23,8 +23,8 @@ import pytest
 
 from open_rnic.cocotb_tests.plugins import costs
 from open_rnic.cocotb_tests.plugins.deselected import deselect
-from open_rnic.host_driver import sources
-from open_rnic.host_driver.build_folders import built
+from open_rnic.host_driver.builds import sources
+from open_rnic.host_driver.builds.folders import built
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,8 +1,8 @@
 """Where the time of a test run goes: ``python -m open_rnic.cocotb_tests.plugins.costs [--markdown PAGE]``.
 
-Every run of the tests writes a ledger (:mod:`open_rnic.host_driver.ledger`) and keeps it in :file:`build/costs`. This
-prints the ledger of the last run as tables. All figures are seconds of processor time, so that they hardly depend on
-what else the machine does.
+Every run of the tests writes a ledger (:mod:`open_rnic.host_driver.builds.ledger`) and keeps it in
+:file:`build/costs`. This prints the ledger of the last run as tables. All figures are seconds of processor time, so
+that they hardly depend on what else the machine does.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from open_rnic.host_driver.build_folders import built
+from open_rnic.host_driver.builds.folders import built
 from open_rnic.host_driver.tools.bench.table import put
 
 PARTS = {

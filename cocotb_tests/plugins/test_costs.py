@@ -3,7 +3,7 @@
 import json
 
 from open_rnic.cocotb_tests.plugins import costs
-from open_rnic.host_driver import ledger
+from open_rnic.host_driver.builds import ledger
 
 LINES = [
     {"kind": "test", "name": "cocotb_tests/a.py::one", "test": "", "own": 5, "started": 20},

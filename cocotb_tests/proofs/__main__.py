@@ -28,9 +28,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from open_rnic.cocotb_tests.proofs.harness import ENGINE, PROPERTIES, Mutant, Property
-from open_rnic.host_driver import sources
-from open_rnic.host_driver.build_folders import built
-from open_rnic.host_driver.cache import Cache, digest, limit
+from open_rnic.host_driver.builds import sources
+from open_rnic.host_driver.builds.cache import Cache, digest, limit
+from open_rnic.host_driver.builds.folders import built
 
 FAMILIES = (
     "fence", "rtr", "rows", "events", "streams", "queues", "packets", "frames", "rings", "rdma", "samples", "sequencer",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
-from open_rnic.host_driver.build_folders import built
+from open_rnic.host_driver.builds.folders import built
 from open_rnic.rtl.lib.lanes import LANES
 
 HANG = 60  # limit of processor time for a case, in seconds

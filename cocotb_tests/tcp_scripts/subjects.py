@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 from open_rnic.cocotb_tests.rtl.tcp.programmed import Programmed
 from open_rnic.cocotb_tests.rtl.tcp.shadow import decode, twin_config
 from open_rnic.cocotb_tests.tcp_scripts.script import HERE, PEER_PORT, PORT, THERE, Case
-from open_rnic.host_driver.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.keep_alive import KeepAlive
 from open_rnic.host_driver.tcp.endpoint import Endpoint
 from open_rnic.host_driver.tcp.segment import Segment, SegmentError
 from open_rnic.rtl.tcp.config import EngineConfig

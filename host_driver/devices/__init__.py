@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from open_rnic.host_driver.device import Device
-from open_rnic.host_driver.optional_packages import need
+from open_rnic.host_driver.lib.optional_packages import need
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.link.protocol import LINK_PORT
 

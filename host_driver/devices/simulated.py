@@ -31,8 +31,8 @@ from open_rnic.host_driver.devices.sim.wire import (
     take_frames,
     window,
 )
+from open_rnic.host_driver.lib.waiting import Gate
 from open_rnic.host_driver.rdma.engine import SPACE, MappedMemory
-from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.rdma import registers as rdma
 from open_rnic.rtl.rdma import sample_registers, signal_registers

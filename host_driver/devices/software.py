@@ -9,9 +9,9 @@ from mmap import mmap
 from typing import TYPE_CHECKING
 
 from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
+from open_rnic.host_driver.lib.waiting import Gate
 from open_rnic.host_driver.mpa.datapath import MpaDatapath
 from open_rnic.host_driver.rdma.engine import CopiedMemory, Engine, MappedMemory
-from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.registers import BY_NAME, DirectionState, EventKind, Rtr
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from open_rnic.host_driver.device import Event as DeviceEvent
+from open_rnic.host_driver.lib.state_machine import Facts, Machine, Otherwise
 from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL
 from open_rnic.host_driver.mpa.negotiation import Negotiated
 from open_rnic.host_driver.mpa.rtr import is_terminate
-from open_rnic.host_driver.state_machine import Facts, Machine, Otherwise
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
 COUNTS = 1 << 32  # the device's counters are words

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from math import inf
 
-from open_rnic.host_driver.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.state_machine import Facts, Machine, Otherwise
 from open_rnic.host_driver.mpa.startup import (
     ENHANCED_OCTETS,
     MAX_PRIVATE_DATA,
@@ -32,7 +33,6 @@ from open_rnic.host_driver.mpa.startup import (
     StartupError,
     StartupFrame,
 )
-from open_rnic.host_driver.state_machine import Facts, Machine, Otherwise
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 ENHANCED_REV = 2  # RFC 6581 §6: the enhanced data needs this or a higher Rev

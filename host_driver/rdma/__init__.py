@@ -7,7 +7,8 @@ of a connection is one of three kinds of RdmaError: TerminatedError, ClosedError
 
 from open_rnic.host_driver.connection import MpaConnectionError, RejectedError
 from open_rnic.host_driver.ddp import Fault, Opcode, Terminate
-from open_rnic.host_driver.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.state_machine import ProtocolError
 from open_rnic.host_driver.mpa.negotiation import Config, Negotiated, Reason
 from open_rnic.host_driver.rdma.connection import (
     By,
@@ -30,7 +31,6 @@ from open_rnic.host_driver.rdma.work import (
     Status,
     WorkRequest,
 )
-from open_rnic.host_driver.state_machine import ProtocolError
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 __all__ = [

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from open_rnic.host_driver import connection as mpa
 from open_rnic.host_driver.connection import Address, Arrival, MpaConnectionError
 from open_rnic.host_driver.device import Device, DeviceError
+from open_rnic.host_driver.lib.state_machine import ProtocolError
 from open_rnic.host_driver.mpa.negotiation import Config, Input, Reason
 from open_rnic.host_driver.mpa.startup import StartupFrame
 from open_rnic.host_driver.observer import Observer, silent
@@ -27,7 +28,6 @@ from open_rnic.host_driver.rdma.connection import (
 from open_rnic.host_driver.rdma.memory import ProtectionDomain, StagTable
 from open_rnic.host_driver.rdma.work import QueueFullError
 from open_rnic.host_driver.sockets import KERNEL
-from open_rnic.host_driver.state_machine import ProtocolError
 from open_rnic.host_driver.transport import Tcp
 from open_rnic.rtl.rdma.registers import BY_NAME
 from open_rnic.rtl.registers import Model, Role

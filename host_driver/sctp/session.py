@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 
 from open_rnic.host_driver import ddp
+from open_rnic.host_driver.lib.state_machine import Facts, Machine, Otherwise
 from open_rnic.host_driver.mpa.negotiation import (
     Config,
     Disagreement,
@@ -41,7 +42,6 @@ from open_rnic.host_driver.mpa.negotiation import (
     request_data,
 )
 from open_rnic.host_driver.mpa.startup import ENHANCED_OCTETS, MAX_PRIVATE_DATA, Dialect, EnhancedData
-from open_rnic.host_driver.state_machine import Facts, Machine, Otherwise
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 ADAPTATION = 1  # the Adaptation Indication of DDP (RFC 5043 §5.1)

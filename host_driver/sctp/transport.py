@@ -19,6 +19,7 @@ from collections import deque
 from typing import Self
 
 from open_rnic.host_driver.errors import MpaConnectionError, how
+from open_rnic.host_driver.lib.waiting import Gate
 from open_rnic.host_driver.mpa.negotiation import Config, Established, Failed, Negotiated, Reason
 from open_rnic.host_driver.sctp.session import (
     ADAPTATION,
@@ -33,7 +34,6 @@ from open_rnic.host_driver.sctp.session import (
     Transmit,
 )
 from open_rnic.host_driver.sockets import ListeningSocket, no_answer, place, when_ready
-from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.registers import Role
 
 SEGMENTS_WAITING = 16  # maximum number of received segments that wait for the ULP

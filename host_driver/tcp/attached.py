@@ -9,8 +9,8 @@ from ipaddress import IPv4Address, IPv4Interface
 from typing import Protocol, Self, cast
 
 from open_rnic.host_driver.device import AttachedDevice, Device
+from open_rnic.host_driver.lib.waiting import Gate
 from open_rnic.host_driver.tcp.engine import EngineConnection, EngineStatus, EngineTcp, Row
-from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.registers import WORD, words_of
 from open_rnic.rtl.tcp.config import Station
 from open_rnic.rtl.tcp.registers import BY_NAME

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from open_rnic.host_driver.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.keep_alive import KeepAlive
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.ranges import Range
 from open_rnic.host_driver.tcp.receiver import Receiver

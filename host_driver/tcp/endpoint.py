@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ipaddress import IPv4Address
 from struct import pack
 
-from open_rnic.host_driver.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.keep_alive import KeepAlive
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.connection import Connection, Peer
 from open_rnic.host_driver.tcp.ports import PortInUseError, free_port

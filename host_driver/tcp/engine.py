@@ -13,7 +13,8 @@ from ipaddress import IPv4Address
 from typing import NamedTuple, Protocol, Self
 
 from open_rnic.host_driver.errors import MpaConnectionError, how
-from open_rnic.host_driver.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.waiting import Gate
 from open_rnic.host_driver.mpa.negotiation import Reason as Why
 from open_rnic.host_driver.sockets import no_answer, place
 from open_rnic.host_driver.tcp.config import TcpConfig
@@ -22,7 +23,6 @@ from open_rnic.host_driver.tcp.endpoint import initial_numbers
 from open_rnic.host_driver.tcp.ports import free_port
 from open_rnic.host_driver.tcp.stack import numeric
 from open_rnic.host_driver.transport import CHUNK_OCTETS, Address
-from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.tcp.words import Command, Reason, State
 
 __all__ = ["EngineConnection", "EngineStatus", "EngineTcp", "Row", "TcpDevice"]

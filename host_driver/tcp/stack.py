@@ -9,7 +9,8 @@ from ipaddress import AddressValueError, IPv4Address
 from typing import Self
 
 from open_rnic.host_driver.errors import MpaConnectionError, how
-from open_rnic.host_driver.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.waiting import Gate
 from open_rnic.host_driver.mpa.negotiation import Reason
 from open_rnic.host_driver.net.frames import Ipv4
 from open_rnic.host_driver.net.host import Host
@@ -21,7 +22,6 @@ from open_rnic.host_driver.tcp.endpoint import Endpoint
 from open_rnic.host_driver.tcp.segment import PROTOCOL, Segment, SegmentError
 from open_rnic.host_driver.tcp.states import State
 from open_rnic.host_driver.transport import CHUNK_OCTETS, Address
-from open_rnic.host_driver.waiting import Gate
 
 __all__ = ["UserConnection", "UserListener", "UserTcp"]
 

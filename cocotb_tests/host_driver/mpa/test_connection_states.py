@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 
 from open_rnic.host_driver.device import Event
+from open_rnic.host_driver.lib.state_machine import Facts, ProtocolError
 from open_rnic.host_driver.mpa.connection_states import (
     RECEIVE,
     TRANSMIT,
@@ -25,7 +26,6 @@ from open_rnic.host_driver.mpa.connection_states import (
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.mpa.negotiation import Negotiated
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
-from open_rnic.host_driver.state_machine import Facts, ProtocolError
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
 TERMINATE = bytes.fromhex("41470000000000000002000000010000000020050000")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from open_rnic.host_driver.lib.state_machine import ProtocolError
 from open_rnic.host_driver.mpa.negotiation import (
     TABLE,
     Config,
@@ -21,7 +22,6 @@ from open_rnic.host_driver.mpa.negotiation import (
     State,
 )
 from open_rnic.host_driver.mpa.startup import Dialect, EnhancedData, FrameKind, StartupFrame
-from open_rnic.host_driver.state_machine import ProtocolError
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 INITIATOR = Config(Role.INITIATOR)

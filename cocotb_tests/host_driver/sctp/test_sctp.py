@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from open_rnic.host_driver import ddp
+from open_rnic.host_driver.lib.state_machine import ProtocolError
 from open_rnic.host_driver.mpa.negotiation import Config, Established, Failed, Reason
 from open_rnic.host_driver.mpa.startup import Dialect, EnhancedData
 from open_rnic.host_driver.sctp.session import (
@@ -27,7 +28,6 @@ from open_rnic.host_driver.sctp.session import (
     State,
     Transmit,
 )
-from open_rnic.host_driver.state_machine import ProtocolError
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 ACTIVE = Config(Role.INITIATOR, private_data=b"hi", ird=3, ord=7)

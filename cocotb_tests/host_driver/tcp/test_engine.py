@@ -5,9 +5,9 @@ from ipaddress import IPv4Address
 
 import pytest
 
+from open_rnic.host_driver.lib.waiting import Gate
 from open_rnic.host_driver.tcp import engine
 from open_rnic.host_driver.tcp.engine import EngineStatus, EngineTcp
-from open_rnic.host_driver.waiting import Gate
 from open_rnic.rtl.tcp.words import Command, Reason, State
 
 HERE, THERE = IPv4Address("10.9.0.1"), IPv4Address("10.9.0.2")

@@ -29,7 +29,7 @@ from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.plugins.system_packages import TAP, needs
 from open_rnic.host_driver import rdma
-from open_rnic.host_driver.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.keep_alive import KeepAlive
 from open_rnic.host_driver.net.pipe import Faults
 from open_rnic.host_driver.sockets import TcpSocket
 from open_rnic.host_driver.tcp.config import TcpConfig

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.host_driver.cache import KINDS, Cache
+from open_rnic.host_driver.builds.cache import KINDS, Cache
 from open_rnic.host_driver.tools.cli import run
 
 ROOT = Path(__file__).parents[3]

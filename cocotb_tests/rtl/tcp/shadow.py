@@ -6,7 +6,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 
 from open_rnic.cocotb_tests.rtl.tcp.programmed import Programmed
-from open_rnic.host_driver.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.keep_alive import KeepAlive
 from open_rnic.host_driver.net.checksum import checksum, pseudo_header
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.endpoint import Endpoint

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.serial.driver import LinkDriver
 from open_rnic.host_driver.devices.serial.exchange import LinkFailureError
-from open_rnic.host_driver.waiting import Gate
+from open_rnic.host_driver.lib.waiting import Gate
 
 __all__ = ["LinkClient"]
 

@@ -1,7 +1,8 @@
 """Builds Verilator simulations of Amaranth components for cocotb, each of them once.
 
-A simulation is a folder of the user's cache (:mod:`open_rnic.host_driver.cache`) with an executable and the log of its
-build. The key contains a hash of all inputs of the build, so an unchanged design is not built again, in no checkout.
+A simulation is a folder of the user's cache (:mod:`open_rnic.host_driver.builds.cache`) with an executable and the log
+of its build. The key contains a hash of all inputs of the build, so an unchanged design is not built again, in no
+checkout.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from open_rnic.host_driver import ledger, sources
-from open_rnic.host_driver.build_folders import built
-from open_rnic.host_driver.cache import Cache, digest, limit
+from open_rnic.host_driver.builds import ledger, sources
+from open_rnic.host_driver.builds.cache import Cache, digest, limit
+from open_rnic.host_driver.builds.folders import built
 from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
-from open_rnic.host_driver.optional_packages import need
+from open_rnic.host_driver.lib.optional_packages import need
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.prepare import prepare
 from open_rnic.host_driver.devices.sim.process import START, SimulationProcess
 from open_rnic.host_driver.devices.sim.wire import Kind, frame, take_frames
+from open_rnic.host_driver.lib.waiting import Gate
 from open_rnic.host_driver.net.pipe import discard
-from open_rnic.host_driver.waiting import Gate
 
 __all__ = ["FrameSocket"]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.build import BuildError, Simulation, build, recall, remember
-from open_rnic.host_driver.optional_packages import MissingExtraError
+from open_rnic.host_driver.lib.optional_packages import MissingExtraError
 
 MAKERS = {
     "device": "open_rnic.host_driver.devices.sim.rings",

@@ -20,7 +20,7 @@ import typer
 from typer.exceptions import TyperException
 
 from open_rnic.host_driver.device import DeviceError
-from open_rnic.host_driver.optional_packages import MissingExtraError
+from open_rnic.host_driver.lib.optional_packages import MissingExtraError
 from open_rnic.host_driver.tools.cli import (
     bench,
     boards,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from open_rnic.boards.core import Core
-from open_rnic.host_driver.optional_packages import need
+from open_rnic.host_driver.lib.optional_packages import need
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError
 from open_rnic.host_driver.tools.cli.figures import ColumnsOption, show_tables
 

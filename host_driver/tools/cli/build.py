@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from open_rnic.boards.core import Core
-from open_rnic.host_driver.optional_packages import need
+from open_rnic.host_driver.lib.optional_packages import need
 from open_rnic.host_driver.tools.bench.table import Table
 from open_rnic.host_driver.tools.cli.boards import CoreOption, folder
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, whole_number

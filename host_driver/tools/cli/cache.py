@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from open_rnic.host_driver import cache as store
+from open_rnic.host_driver.builds import cache as store
 from open_rnic.host_driver.tools.bench.table import Table
 from open_rnic.host_driver.tools.cli.common import UsageError
 from open_rnic.host_driver.tools.cli.figures import show_tables

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from open_rnic.host_driver.keep_alive import KeepAlive
+from open_rnic.host_driver.lib.keep_alive import KeepAlive
 from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, FrameKind
 from open_rnic.host_driver.tools.cli import output
 from open_rnic.host_driver.tools.cli.common import (

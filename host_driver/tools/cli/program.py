@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from open_rnic.host_driver.optional_packages import need
+from open_rnic.host_driver.lib.optional_packages import need
 from open_rnic.host_driver.tools.cli.boards import CoreOption, folder
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from open_rnic.host_driver.optional_packages import MissingExtraError
+from open_rnic.host_driver.lib.optional_packages import MissingExtraError
 from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS
 from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
 from open_rnic.host_driver.tools.bench.rtl.store import Store, folder

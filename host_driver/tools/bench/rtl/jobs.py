@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from open_rnic.host_driver.optional_packages import missing
+from open_rnic.host_driver.lib.optional_packages import missing
 from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS
 from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
 

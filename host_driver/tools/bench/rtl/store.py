@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from open_rnic.host_driver.build_folders import built
+from open_rnic.host_driver.builds.folders import built
 
 __all__ = ["Store", "folder", "key"]
 

@@ -4,7 +4,7 @@ from enum import Enum, auto
 
 import pytest
 
-from open_rnic.host_driver.state_machine import Facts, Machine, Otherwise, ProtocolError
+from open_rnic.host_driver.lib.state_machine import Facts, Machine, Otherwise, ProtocolError
 
 
 class State(Enum):

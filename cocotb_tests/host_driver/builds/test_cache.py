@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.host_driver import cache, sources
-from open_rnic.host_driver.build_folders import built
-from open_rnic.host_driver.cache import Cache
+from open_rnic.host_driver.builds import cache, sources
+from open_rnic.host_driver.builds.cache import Cache
+from open_rnic.host_driver.builds.folders import built
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOUR = 3600
 
 
@@ -73,7 +73,7 @@ def test_an_entry_is_made_once_and_nobody_finds_it_before_it_is_complete(simulat
 def test_an_entry_is_made_once_by_several_processes(simulations, tmp_path):
     program = """
         import sys, time
-        from open_rnic.host_driver.cache import Cache
+        from open_rnic.host_driver.builds.cache import Cache
         def fill(entry):
             time.sleep(0.5)
             print("made")
@@ -158,7 +158,7 @@ def test_only_entries_are_cleared(simulations, root):
 def test_results_of_an_installation_do_not_lie_in_the_cache(monkeypatch, tmp_path):
     monkeypatch.delenv("OPEN_RNIC_CACHE")
     monkeypatch.delenv("OPEN_RNIC_BUILD", raising=False)
-    monkeypatch.setattr("open_rnic.host_driver.build_folders.__file__", str(tmp_path / "a" / "b" / "c.py"))
+    monkeypatch.setattr("open_rnic.host_driver.builds.folders.__file__", str(tmp_path / "a" / "b" / "c" / "d.py"))
     assert not built("simulations").is_relative_to(cache.root())
 
 
@@ -214,9 +214,9 @@ def test_a_module_that_changes_after_it_was_imported_is_noticed(tmp_path):
     copy(tmp_path)
     program = """
         from pathlib import Path
-        from open_rnic.host_driver import build_folders, sources
+        from open_rnic.host_driver.builds import folders, sources
         print(sources.settled())
-        file = Path(build_folders.__file__)
+        file = Path(folders.__file__)
         file.write_text(file.read_text() + "# a comment")
         print(sources.settled())
     """

@@ -17,7 +17,7 @@ def built(kind: str) -> Path:
     chosen = os.environ.get("OPEN_RNIC_BUILD")
     if chosen:
         return Path(chosen).absolute() / kind
-    checkout = Path(__file__).parents[1]
+    checkout = Path(__file__).parents[2]
     if (checkout / "pyproject.toml").is_file():
         return checkout / "build" / kind
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "open-rnic" / kind

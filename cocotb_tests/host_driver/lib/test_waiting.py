@@ -2,7 +2,7 @@
 
 import asyncio
 
-from open_rnic.host_driver.waiting import Gate
+from open_rnic.host_driver.lib.waiting import Gate
 
 
 def test_only_tasks_whose_condition_holds_wake():

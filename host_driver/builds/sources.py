@@ -16,7 +16,7 @@ from typing import NamedTuple
 __all__ = ["Source", "digest", "imported", "needed", "settled"]
 
 _PREFIX = "open_rnic."
-_ROOT = Path(__file__).parents[1]  # the folders of the package lie side by side, in a checkout and installed
+_ROOT = Path(__file__).parents[2]  # the folders of the package lie side by side, in a checkout and installed
 _TICK = 0.01  # seconds: a file's time is that of the kernel's last tick, so it may be earlier than the change
 _BEGAN = time.time() - _TICK
 
