@@ -5,11 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from open_rnic.boards.core import Core
-
 if TYPE_CHECKING:
     from open_rnic.boards.board import Board, Ethernet
 
+CONNECTIONS = (1, 2, 4, 8, 16, 32, 64)  # of an RNIC
 BOARDS = (
     "arty_a7",
     "colorlight_5a75b",
@@ -41,9 +40,12 @@ def find(name: str) -> Board:
 def find_rnic(place: str) -> Ethernet:
     """Return the port of BOARD[:CONNECTIONS], with the size of the whole RNIC that `rnic build` makes for it.
 
-    Raises what :func:`find` raises, and ValueError for a board that cannot have an RNIC.
+    Raises what :func:`find` raises, and ValueError for a board that cannot have an RNIC, or not of this size.
     """
-    name, _, connections = place.partition(":")
+    name, colon, connections = place.partition(":")
     board = find(name)
-    board.check(Core.RNIC)
-    return board.ethernet.sized(int(connections) if connections else None)
+    if board.ethernet is None:
+        raise ValueError(f"{name} has no Ethernet that an RNIC could use: `rnic boards` lists those with core rnic")
+    if colon and connections not in map(str, CONNECTIONS):
+        raise ValueError(f"an RNIC has 1, 2, 4, 8, 16, 32 or 64 connections, not {connections!r}")
+    return board.ethernet.sized(int(connections) if colon else None)

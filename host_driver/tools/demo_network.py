@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from open_rnic.host_driver.devices import names
     from open_rnic.host_driver.net.pipe import Port
     from open_rnic.host_driver.transport import Tcp
 
@@ -41,21 +42,21 @@ class Network:
 
     Except for ``kernel``, the ends have Ethernet ports, and a frame pipe joins them. It loses each frame with the
     probability ``drop``, and writes the pcapng file ``capture``. ``attached``: the RTL has data paths, too, and its
-    connections are for :class:`.AttachedDevice`. With ``boards``, each end has the TCP of the board of this name, or
-    another one if there is no name: the twin's, or with real boards this machine's.
+    connections are for :class:`.AttachedDevice`. With ``boards``, each end has the TCP of this board, or without
+    one another: the twin's, or with real boards this machine's.
     """
 
     kind: Kind = Kind.KERNEL
     drop: float = 0.0
     capture: Path | None = None
     attached: bool = False
-    boards: tuple[str, ...] = ()
+    boards: tuple[names.Rnic | None, ...] = ()
     seed: int = 1
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Ends]:
         """Open both ends. Raises DeviceError if a simulation cannot be started, and OSError for the capture."""
-        from open_rnic.host_driver.devices import rnic_place, simulated_path, simulated_rnic
+        from open_rnic.host_driver.devices import names, simulated_path, simulated_rnic
         from open_rnic.host_driver.devices.udp import endpoint
         from open_rnic.host_driver.net.host import Host, local_mac
         from open_rnic.host_driver.net.pipe import Faults, Pipe, joined
@@ -64,19 +65,19 @@ class Network:
         from open_rnic.host_driver.tcp.engine import EngineTcp
         from open_rnic.host_driver.tcp.stack import UserTcp
 
-        places = [rnic_place(name) if name else "" for name in self.boards]
-        if any(not isinstance(place, str) for place in places):
+        if any(isinstance(board, names.UdpRnic) for board in self.boards):
             async with AsyncExitStack() as stack:
                 tcps: list[Tcp] = []
-                for place in places:
-                    if isinstance(place, tuple):
-                        tcps.append((await stack.enter_async_context(endpoint.opened(*place)))[1])
+                for board in self.boards:
+                    if isinstance(board, names.UdpRnic):
+                        opened = endpoint.opened(board.address, board.port)
+                        tcps.append((await stack.enter_async_context(opened))[1])
                     else:
                         tcps.append(KERNEL)
                 assert isinstance(tcps[1], AttachedTcp)
                 yield Ends(tcps[0], tcps[1], str(tcps[1].address))
             return
-        if self.kind is Kind.KERNEL and not places:
+        if self.kind is Kind.KERNEL and not self.boards:
             yield Ends(KERNEL, KERNEL, "127.0.0.1")
             return
         async with AsyncExitStack() as stack:
@@ -84,10 +85,11 @@ class Network:
             for nth, interface in enumerate((_INITIATOR, _RESPONDER)):
                 mac = local_mac(interface.ip)
                 tcp: Tcp
-                if places and places[nth]:
-                    board = await stack.enter_async_context(endpoint.simulated(str(places[nth]), interface))
-                    ends.append((board.port, board.tcp))
-                elif places or self.kind is Kind.TWIN:
+                board = self.boards[nth] if self.boards else None
+                if isinstance(board, names.SimulatedRnic):
+                    simulated = await stack.enter_async_context(endpoint.simulated(board.place, interface))
+                    ends.append((simulated.port, simulated.tcp))
+                elif self.boards or self.kind is Kind.TWIN:
                     ours, port = joined()
                     tcp = await stack.enter_async_context(UserTcp(ours, Host(mac, interface)))
                     ends.append((port, tcp))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from open_rnic.host_driver.device import AttachedDevice
-from open_rnic.host_driver.devices import is_rnic, rnic_place, simulated_path, simulated_rnic
+from open_rnic.host_driver.devices import names, simulated_path, simulated_rnic
 from open_rnic.host_driver.devices.udp import endpoint
 from open_rnic.host_driver.net.host import Host
 from open_rnic.host_driver.net.netdev import QemuPort
@@ -26,6 +26,7 @@ from open_rnic.host_driver.transport import Tcp
 __all__ = ["TcpChoice"]
 
 _RTL = "-rtl"
+_SOFTWARE = names.parse("software")
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,12 @@ class TcpChoice:
     address: StaticAddress | None = None
     attached: bool = False
     offload: bool = False
-    rnic: str = ""
+    rnic: names.Rnic | None = None
 
     @classmethod
-    def parse(cls, text: str, device: str = "software", *, offload: bool = False) -> Self:
+    def parse(cls, text: str, device: names.DeviceName = _SOFTWARE, *, offload: bool = False) -> Self:
         """Parse the text, for use with this device. Raises ValueError, with the text in the message."""
-        if is_rnic(device):
+        if isinstance(device, names.Rnic):
             return cls._of_rnic(text, device, offload)
         if text == "kernel":
             return cls(text)
@@ -65,11 +66,11 @@ class TcpChoice:
             address = StaticAddress.parse(addresses)
         except ValueError as error:
             raise ValueError(f"{error}, in the transport {text!r}") from None
-        return cls(kind, place, address, kind.endswith(_RTL) and device == "simulated", offload)
+        return cls(kind, place, address, kind.endswith(_RTL) and device.text == "simulated", offload)
 
     @classmethod
-    def _of_rnic(cls, text: str, device: str, offload: bool) -> Self:
-        simulated = isinstance(rnic_place(device), str)
+    def _of_rnic(cls, text: str, device: names.Rnic, offload: bool) -> Self:
+        simulated = isinstance(device, names.SimulatedRnic)
         if simulated and text == "kernel":
             raise ValueError(f"the cable of {device} must lead somewhere: choose a transport tap:… or qemu:…")
         if not simulated and text != "kernel":
@@ -93,9 +94,8 @@ class TcpChoice:
 
         Raises DeviceError if its device cannot be opened, and in place of the body's cancellation if a board is lost.
         """
-        board = rnic_place(self.rnic) if self.rnic else ""
-        if isinstance(board, tuple):
-            async with endpoint.opened(*board) as (_, tcp):
+        if isinstance(self.rnic, names.UdpRnic):
+            async with endpoint.opened(self.rnic.address, self.rnic.port) as (_, tcp):
                 yield tcp
             return
         if self.address is None:
@@ -103,8 +103,9 @@ class TcpChoice:
             return
         mac, address, gateway = self.address.mac, self.address.address, self.address.gateway
         port = Tap(self.place) if self.kind.startswith("tap") else QemuPort(Path(self.place))
-        if board:
-            async with port, endpoint.simulated(board, address, gateway) as whole, Pipe(port, whole.port):
+        if isinstance(self.rnic, names.SimulatedRnic):
+            board = endpoint.simulated(self.rnic.place, address, gateway)
+            async with port, board as whole, Pipe(port, whole.port):
                 if isinstance(port, QemuPort):
                     await port.connected.wait()
                 yield whole.tcp

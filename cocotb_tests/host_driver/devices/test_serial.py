@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from open_rnic.cocotb_tests.harness.link_model import DeviceModel
 from open_rnic.host_driver.device import Ulpdu
-from open_rnic.host_driver.devices import check
+from open_rnic.host_driver.devices import names
 from open_rnic.host_driver.devices.serial.driver import Driver
 from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError, NoAnswerError
 from open_rnic.host_driver.devices.serial.frames import frame, response, unframe
@@ -230,4 +230,4 @@ def test_random_octets_raise_no_exception_as_a_response(octets):
 )
 def test_unknown_device_names_are_refused(spec, message):
     with pytest.raises(ValueError, match=message):
-        check(spec, lanes=4)
+        names.parse(spec)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from open_rnic.cocotb_tests.harness.rnic_model import RnicModel
 from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.host_driver.device import DeviceError, Ulpdu
-from open_rnic.host_driver.devices import check, open_device, rnic_place
+from open_rnic.host_driver.devices import names, open_device
 from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError
 from open_rnic.host_driver.devices.udp.board import parameters
 from open_rnic.host_driver.devices.udp.datagrams import KernelDatagrams, datagrams
@@ -241,24 +241,26 @@ def test_an_address_at_which_nobody_answers_is_reported_with_the_port():
 @pytest.mark.parametrize("spec", ["udp:10.0.0.2:", "udp:10.0.0.2:0", "udp:10.0.0.2:70000", "udp:10.0.0.2:-1"])
 def test_a_port_is_a_number(spec):
     with pytest.raises(ValueError, match=f"{spec}: a UDP port is a number from 1 to 65535, not"):
-        check(spec, lanes=1)
+        names.parse(spec)
 
 
 @pytest.mark.parametrize("spec", ["udp:", "udp:board"])
 def test_a_name_without_an_address_is_reported(spec):
     with pytest.raises(ValueError, match="udp: needs the IPv4 address of a board"):
-        check(spec, lanes=1)
+        names.parse(spec)
 
 
 def test_names_of_rnics():
-    assert rnic_place("udp:10.0.0.2") == (IPv4Address("10.0.0.2"), 57767)
-    assert rnic_place("udp:10.0.0.2:5") == (IPv4Address("10.0.0.2"), 5)
-    assert rnic_place("udp:sim:colorlight_5a75b") == "colorlight_5a75b"
-    assert parameters(rnic_place("udp:sim:ecpix5:4"))[0] == "4"
+    address = IPv4Address("10.0.0.2")
+    assert names.parse("udp:10.0.0.2") == names.UdpRnic("udp:10.0.0.2", address, 57767)
+    assert names.parse("udp:10.0.0.2:5") == names.UdpRnic("udp:10.0.0.2:5", address, 5)
+    assert names.parse("udp:sim:colorlight_5a75b").connections == 1
+    board = names.parse("udp:sim:ecpix5:4")
+    assert (board.board, board.connections, parameters(board.place)[0]) == ("ecpix5", 4, "4")
     with pytest.raises(ValueError, match="an RNIC has 1, 2, 4, 8, 16, 32 or 64 connections, not '3'"):
-        check("udp:sim:ecpix5:3", lanes=1)
+        names.parse("udp:sim:ecpix5:3")
     with pytest.raises(ValueError, match="ulx3s has no Ethernet"):
-        check("udp:sim:ulx3s", lanes=1)
+        names.parse("udp:sim:ulx3s")
     with pytest.raises(ValueError, match=r"udp:10\.0\.0\.2 has TCP of its own"):
         run(open_device("udp:10.0.0.2", lanes=1))
 

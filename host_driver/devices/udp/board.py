@@ -12,7 +12,7 @@ from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.frame_socket import FrameSocket
 from open_rnic.host_driver.devices.sim.wire import Damage, Kind, frame
 
-__all__ = ["SimulatedBoard", "connections", "parameters"]
+__all__ = ["SimulatedBoard", "parameters"]
 
 
 def parameters(name: str) -> tuple[str, ...]:
@@ -21,11 +21,6 @@ def parameters(name: str) -> tuple[str, ...]:
     number = ethernet.connections
     sizes = str(number), str(ethernet.ring_of(number)), str(ethernet.memory)
     return *sizes, *(name for name in ("samples", "outside") if getattr(ethernet, name))
-
-
-def connections(name: str) -> int:
-    """Return the number of connections of a board; raises what ``parameters`` raises."""
-    return int(find_rnic(name).connections)
 
 
 class SimulatedBoard(FrameSocket):

@@ -31,6 +31,7 @@ from open_rnic.rtl.registers import MAX_ULPDU, Model, Role, Rtr
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+    from open_rnic.host_driver.devices.names import DeviceName, Rnic
     from open_rnic.host_driver.tools.demo import Result
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -130,7 +131,7 @@ def demo(
     simulated, and for several --connections, a simulated ECPIX-5, of which one data path serves all of them.
     """
     from open_rnic.host_driver.ddp import DdpError
-    from open_rnic.host_driver.devices import check
+    from open_rnic.host_driver.devices import check_lanes, names
     from open_rnic.host_driver.mpa.fpdu import MIN_MULPDU
     from open_rnic.host_driver.tools import demo_boards
     from open_rnic.host_driver.tools.demo import Options, run
@@ -147,9 +148,13 @@ def demo(
     if not device and connections > 1:
         device = f"udp:sim:ecpix5:{_enough(connections)}"
     device = device or "simulated"
-    names = device.split(",", 1)
-    boards = _boards(names, connections)
-    simulated = boards and all(not name or name.startswith("udp:sim:") for name in boards)
+    try:
+        check_lanes(lanes)
+        devices = [names.parse(name) for name in device.split(",", 1)]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    boards = _boards(devices, connections)
+    simulated = bool(boards) and all(board is None or isinstance(board, names.SimulatedRnic) for board in boards)
     if boards and transport is not Kind.KERNEL:
         raise UsageError(f"{device} has TCP of its own: leave --transport {transport} out")
     if drop and transport is Kind.KERNEL and not simulated:
@@ -161,11 +166,6 @@ def demo(
     attached = transport is Kind.RTL and device == "simulated"
     if attached and waves:
         raise UsageError("--waves needs another --transport than rtl")
-    for name in () if boards else names:
-        try:
-            check(name, lanes=lanes)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
     options = Options(
         file=file,
         size=size if size is not None else _size(device, bool(waves), transport),
@@ -180,19 +180,18 @@ def demo(
         network=Network(transport, drop, pcap, attached, boards),
     )
     ladder = Ladder((lambda _: None) if as_json else _print, width=console().width)
-    if boards:
-        names = [name or "the software twin" for name in boards]
+    ends = [str(board or "the software twin") for board in boards] or [str(each) for each in devices]
     if not as_json:
         lanes = 1 if attached else lanes
         width = "1 lane" if lanes == 1 else f"{lanes} lanes"
         what = f"a {device} device of {width}" if device in ("software", "simulated") else device
-        both = f"each with {what}" if len(names) == 1 else f"the initiator with {names[0]}, the other with {names[1]}"
+        both = f"each with {what}" if len(ends) == 1 else f"the initiator with {ends[0]}, the other with {ends[1]}"
         where = "on loopback" if transport is Kind.KERNEL else f"in {_TCP[transport]} over a frame pipe"
         if boards:
             where = "over a frame pipe" if simulated else "over the network"
         _print(f"Two endpoints over TCP {where}, {both}.\n")
     # Both ends open one after the other: the first is the initiator's.
-    next_name = cycle((names * 2)[: len(Role)])
+    next_name = cycle((ends * 2)[: len(Role)])
     try:
         with _Bars() if sys.stderr.isatty() and not as_json else nullcontext() as bars:
             opener = AttachedDevice.open if attached else lambda: open_device(next(next_name), lanes, waves)
@@ -219,33 +218,25 @@ def _enough(connections: int) -> int:
     return next(size for size in _CONNECTIONS if size >= connections)
 
 
-def _boards(names: list[str], connections: int) -> tuple[str, ...]:
-    """Return the boards of both ends, without a name for the software twin; nothing if there is none."""
-    from open_rnic.host_driver.devices import check, is_rnic, rnic_place
+def _boards(devices: list[DeviceName], connections: int) -> tuple[Rnic | None, ...]:
+    """Return the boards of both ends, None for the software twin; nothing if there is no board."""
+    from open_rnic.host_driver.devices import names
 
-    if not any(map(is_rnic, names)):
+    if not any(isinstance(name, names.Rnic) for name in devices):
         return ()
-    from open_rnic.host_driver.devices.udp.board import connections as room
-
-    ends = names if len(names) == len(Role) else ["software", *names]
-    for name in ends:
-        if not is_rnic(name) and name != "software":
+    ends = devices if len(devices) == len(Role) else [names.parse("software"), *devices]
+    boards = tuple(name if isinstance(name, names.Rnic) else None for name in ends)
+    for name, board in zip(ends, boards, strict=True):
+        if board is None and name.text != "software":
             raise UsageError(f"the peer of a board with TCP of its own is another one or software, not {name}")
-        try:
-            check(name, lanes=1)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-    places = {name: rnic_place(name) for name in ends if is_rnic(name)}
-    for name, place in places.items():
-        if isinstance(place, str) and connections > room(place):
-            more = f"udp:sim:{place.partition(':')[0]}:{_enough(connections)}"
-            raise UsageError(f"{name} has room for {room(place)} of {connections} connections: --device {more}")
-    kinds = {type(place) for place in places.values()}
-    if len(kinds) > 1:
-        raise UsageError(f"{' and '.join(ends)} have no common network")
-    if kinds == {tuple} and not is_rnic(ends[1]):
+        if isinstance(board, names.SimulatedRnic) and connections > board.connections:
+            more = f"udp:sim:{board.board}:{_enough(connections)}"
+            raise UsageError(f"{name} has room for {board.connections} of {connections} connections: --device {more}")
+    if len({type(board) for board in boards if board}) > 1:
+        raise UsageError(f"{' and '.join(map(str, ends))} have no common network")
+    if isinstance(boards[0], names.UdpRnic) and boards[1] is None:
         raise UsageError(f"{ends[0]} can only be the responder of a peer in this machine: --device {ends[0]}")
-    return tuple(name if is_rnic(name) else "" for name in ends)
+    return boards
 
 
 def _size(device: str, waves: bool, transport: Kind) -> int:

@@ -283,9 +283,9 @@ class ConnectionOptions:
     @property
     def has_address(self) -> bool:
         """Whether the endpoint has an address of its own, not those of this machine."""
-        from open_rnic.host_driver.devices import is_rnic
+        from open_rnic.host_driver.devices import names
 
-        return self.transport != "kernel" or is_rnic(self.device)
+        return self.transport != "kernel" or isinstance(names.parse(self.device), names.Rnic)
 
     def network(self) -> AbstractAsyncContextManager[tuple[Tcp, OpenDevice]]:
         """Return the TCP endpoint, which is not open yet, with the function that opens each connection's device.
@@ -293,16 +293,17 @@ class ConnectionOptions:
         Raises UsageError at once for an unknown device or transport, or if they have not the engine that ``--offload``
         needs.
         """
-        from open_rnic.host_driver.devices import check, offloads
+        from open_rnic.host_driver.devices import check_lanes, names
         from open_rnic.host_driver.tools.tcp_choice import TcpChoice
 
         offload = OFFLOADS[self.offload]
         try:
-            check(self.device, lanes=self.lanes)
-            choice = TcpChoice.parse(self.transport, self.device, offload=offload is not False)
+            check_lanes(self.lanes)
+            name = names.parse(self.device)
+            choice = TcpChoice.parse(self.transport, name, offload=offload is not False)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        if offload and not offloads(self.device):
+        if offload and not name.offloads:
             raise UsageError(f"--offload rdma needs an RDMA engine, and --device {self.device} has none")
         return choice.open_with(partial(open_device, self.device, self.lanes, offload=offload))
 

@@ -82,7 +82,7 @@ async def _inspect(device: str) -> Inspection:
 @contextlib.asynccontextmanager
 async def _opened(device: str) -> AsyncIterator[UdpRnic]:
     """Yield the RNIC, whose connections go on. Raises UsageError for another device."""
-    from open_rnic.host_driver import devices
+    from open_rnic.host_driver.devices import names
     from open_rnic.host_driver.devices.serial.device import BITS
     from open_rnic.host_driver.devices.serial.exchange import NoAnswerError
     from open_rnic.host_driver.devices.udp import endpoint
@@ -92,19 +92,18 @@ async def _opened(device: str) -> AsyncIterator[UdpRnic]:
 
     way: Datagrams
     try:
-        devices.check(device, lanes=1)
-        if device.startswith("serial:") and not device.startswith("serial:sim:"):
-            port, baud = devices.serial_port(device.removeprefix("serial:"))
-            way, pace, latency = SerialWay(port, baud), BITS / baud, _LATENCY
-        elif devices.is_rnic(device):
-            place = devices.rnic_place(device)
-            if isinstance(place, str):
+        match names.parse(device):
+            case names.SimulatedRnic(place=place):
                 async with endpoint.simulated(place) as board:
                     yield board.rnic
                 return
-            way, pace, latency = await KernelDatagrams.open(str(place[0]), place[1]), PACE, LATENCY
-        else:
-            raise ValueError(f"a whole RNIC is udp:ADDRESS[:PORT], serial:PORT[:BAUD] or udp:sim:BOARD, not {device}")
+            case names.UdpRnic(address=address, port=number):
+                way, pace, latency = await KernelDatagrams.open(str(address), number), PACE, LATENCY
+            case names.SerialPort(port=port, baud=baud):
+                way, pace, latency = SerialWay(port, baud), BITS / baud, _LATENCY
+            case name:
+                forms = "udp:ADDRESS[:PORT], serial:PORT[:BAUD] or udp:sim:BOARD"
+                raise ValueError(f"a whole RNIC is {forms}, not {name}")
     except ValueError as error:
         raise UsageError(str(error)) from None
     rnic = UdpRnic(way, pace=pace, latency=latency)

@@ -99,25 +99,25 @@ def linux(
     The command downloads a Debian kernel, builds siw from its source, and boots both in QEMU on loopback. Each case is
     captured, and tshark checks the capture. Only packages that apt must install need root.
     """
-    from open_rnic.host_driver.devices import check, is_rnic, offloads, rnic_place
+    from open_rnic.host_driver.devices import names
     from open_rnic.host_driver.net.pipe import Faults
     from open_rnic.host_driver.tools.interop.cable import Plan
     from open_rnic.host_driver.tools.interop.cases import MATRIX
     from open_rnic.host_driver.tools.interop.errors import InteropError
-    from open_rnic.host_driver.tools.interop.matrix import LANES, fitting
+    from open_rnic.host_driver.tools.interop.matrix import fitting
     from open_rnic.host_driver.tools.interop.matrix import one_of_each as choose
 
     devices = tuple(dict.fromkeys(device or DEVICES))
-    for name in devices:
-        try:
-            check(name, lanes=LANES)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-        if offload is OffloadName.RDMA and not offloads(name):
+    try:
+        parsed = [names.parse(name) for name in devices]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    for name in parsed:
+        if offload is OffloadName.RDMA and not name.offloads:
             raise UsageError(f"--offload rdma needs an RDMA engine, and the {name} device has none")
-    boards = [name for name in devices if is_rnic(name)]
+    boards = [name for name in parsed if isinstance(name, names.Rnic)]
     for name in boards:
-        if not isinstance(rnic_place(name), str):
+        if not isinstance(name, names.SimulatedRnic):
             raise UsageError(f"{name} has a cable that does not lead to the guest: use udp:sim:BOARD")
         if transport is Transport.QEMU:
             raise UsageError(f"{name} has TCP of its own: leave --transport {transport} out")

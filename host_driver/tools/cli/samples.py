@@ -70,14 +70,14 @@ def samples(
     The samples, of 4 octets, are those of a generator in the device. The programs for stock Linux are
     host_driver/linux/receive_samples.c and receive_samples.py.
     """
-    from open_rnic.host_driver.devices import samples as has_samples
+    from open_rnic.host_driver.devices import names
     from open_rnic.host_driver.rdma.samples import Delivery, Pattern
 
     check_range(0, _MOST, {"--count": count})
     check_range(1, _MOST, {"--period": period})
     check_range(2, _MOST, {"--turn": turn})
     network = options.network()
-    if options.offload is OffloadName.NONE or not has_samples(options.device):
+    if options.offload is OffloadName.NONE or not names.parse(options.device).samples:
         offload = " --offload none" if options.offload else ""
         who = f"--device {options.device}{offload}"
         raise UsageError(f"{who} has no sample writer; simulated and udp:sim:ecpix5 have one")

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.device import AttachedDevice, Device, DeviceError
-from open_rnic.host_driver.devices import is_rnic, open_device, rnic_place, samples
+from open_rnic.host_driver.devices import names, open_device
 from open_rnic.host_driver.devices.simulated_rnic import SimulatedRnic
-from open_rnic.host_driver.devices.udp.board import SimulatedBoard, connections
+from open_rnic.host_driver.devices.udp.board import SimulatedBoard
 from open_rnic.host_driver.rdma import RdmaError
 from open_rnic.host_driver.rdma.connection import OpenDevice
 from open_rnic.host_driver.rdma.rping import RpingError
@@ -104,9 +104,10 @@ class Bench:
 
 def fitting(cases: Sequence[Case], name: str, plan: Plan | None = None, *, offload: bool | None = None) -> list[Case]:
     """Return the cases as they run with this device, without those that need a part that it has not."""
-    board = rnic_place(name) if is_rnic(name) else ""
-    most = connections(str(board)) if board else 0
-    attached = _attached(name, plan)
+    device = names.parse(name)
+    board = isinstance(device, names.SimulatedRnic)
+    most = device.connections if isinstance(device, names.SimulatedRnic) else 0
+    attached = _attached(device, plan)
     fit = []
     for case in cases:
         if attached and (case.octets or (case.samples and not board)):
@@ -117,7 +118,7 @@ def fitting(cases: Sequence[Case], name: str, plan: Plan | None = None, *, offlo
             case = case.smaller
         if most > 1 and not case.offloads:
             continue  # the data path that connections share leaves DDP to its engine
-        if case.samples and (offload is False or not samples(name)):
+        if case.samples and (offload is False or not device.samples):
             continue
         fit.append(case)
     return fit
@@ -138,9 +139,9 @@ def one_of_each(cases: Mapping[str, Sequence[Case]]) -> dict[str, list[Case]]:
     return chosen
 
 
-def _attached(name: str, plan: Plan | None) -> bool:
+def _attached(name: names.DeviceName, plan: Plan | None) -> bool:
     """Whether the device has the TCP of the RTL."""
-    return is_rnic(name) or (plan is not None and plan.rtl and name == "simulated")
+    return isinstance(name, names.Rnic) or (plan is not None and plan.rtl and name.text == "simulated")
 
 
 async def run(
@@ -171,14 +172,15 @@ async def run(
             # Each simulation is built first, so that no case's time includes the build.
             plain: OpenDevice = partial(open_device, name, lanes=LANES)
             device: OpenDevice = partial(open_device, name, lanes=LANES, offload=offload)
-            board = rnic_place(name) if is_rnic(name) else ""
-            attached = _attached(name, plan)
+            parsed = names.parse(name)
+            board = parsed.place if isinstance(parsed, names.SimulatedRnic) else ""
+            attached = _attached(parsed, plan)
             if plan and (attached, board) != (plan.attached, plan.board):
                 await bench.drop()
-                bench.plan = plan = replace(plan, attached=attached, offload=offload is not False, board=str(board))
+                bench.plan = plan = replace(plan, attached=attached, offload=offload is not False, board=board)
             if attached:
                 if board:
-                    await (await SimulatedBoard.open(str(board))).close()
+                    await (await SimulatedBoard.open(board)).close()
                 else:
                     await (await SimulatedRnic.open(offload=offload is not False)).close()
                 plain = AttachedDevice.open
