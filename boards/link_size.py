@@ -18,8 +18,8 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.link.link import Link
 from open_rnic.rtl.link.uart import Uart
-from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.registers import IDENTITY, VERSION
+from open_rnic.rtl.registers.bank import RegisterBank
 
 __all__ = ["LinkAndRegisters", "measure"]
 

@@ -12,8 +12,8 @@ from open_rnic.rtl.link.top import UartDatapath
 from open_rnic.rtl.mac.mii import MiiAdapter
 from open_rnic.rtl.mac.rgmii import RgmiiAdapter
 from open_rnic.rtl.rdma.sampling import Samples
+from open_rnic.rtl.rnic.whole_rnic import WholeRnic
 from open_rnic.rtl.tcp.config import Station
-from open_rnic.rtl.whole_rnic import WholeRnic
 
 __all__ = ["BoardTop", "RnicTop", "whole_rnic"]
 

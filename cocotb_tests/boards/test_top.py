@@ -19,8 +19,8 @@ from open_rnic.cocotb_tests.rtl.net.bench import INTERFACE, MAC, OURS, PEER, PEE
 from open_rnic.host_driver.devices.serial.frames import Request, response, unframe
 from open_rnic.rtl.link.protocol import LINK_PORT, Ask
 from open_rnic.rtl.mac.registers import BY_NAME, IDENTITY, Speed
-from open_rnic.rtl.rnic_registers import IDENTITY as RNIC
-from open_rnic.rtl.rnic_registers import MAC_PAGE, RNIC_PAGE
+from open_rnic.rtl.rnic.registers import IDENTITY as RNIC
+from open_rnic.rtl.rnic.registers import MAC_PAGE, RNIC_PAGE
 from open_rnic.rtl.tcp.config import Station
 
 BOARD = find("colorlight_i5")

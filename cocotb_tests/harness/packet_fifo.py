@@ -5,7 +5,7 @@ from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.cocotb_tests.harness import Part
-from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.formats.layouts import packet
 
 
 class PacketFifo(wiring.Component):

@@ -6,12 +6,12 @@ from collections import deque
 from open_rnic.cocotb_tests.harness.link_model import DeviceModel
 from open_rnic.host_driver.devices.udp.driver import PATH, RNIC, page_of
 from open_rnic.rtl import registers as mpa
-from open_rnic.rtl import rnic_registers
 from open_rnic.rtl.link.protocol import SIZES, Status
 from open_rnic.rtl.mpa.stream_registers import BY_NAME as STREAM
 from open_rnic.rtl.mpa.stream_registers import ROOM
 from open_rnic.rtl.rdma import registers as rdma
 from open_rnic.rtl.registers import EventKind, Verdict
+from open_rnic.rtl.rnic import registers as rnic_registers
 from open_rnic.rtl.tcp import registers as tcp
 
 MEMORY = 1 << 12

@@ -37,7 +37,7 @@ SYSTEM = (
 )  # fmt: skip
 # For each file without tests of its blocks, the test of the system that covers it.
 OWN = {
-    "rtl/register_bank.py": "test_registers.py", "rtl/mpa/axi.py": "test_axi.py",
+    "rtl/registers/bank.py": "test_registers.py", "rtl/mpa/axi.py": "test_axi.py",
     "rtl/mpa/datapath.py": "test_registers.py", "rtl/mpa/rx/rtr_detector.py": "test_fence.py",
     "rtl/mpa/rx/store_and_forward.py": "test_errors.py", "rtl/mpa/stream_mode.py": "test_stream_mode.py",
     "rtl/mpa/rx/mode_switch.py": "test_stream_mode.py", "rtl/mpa/tx/mode_switch.py": "test_stream_mode.py",

@@ -1,15 +1,15 @@
-"""The event FIFO does not lose an event without reporting the loss (rtl/events.py)."""
+"""The event FIFO does not lose an event without reporting the loss (rtl/mpa/events.py)."""
 
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib.wiring import Component, In, connect, flipped
 
 from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
-from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.events import Event, EventQueue
 from open_rnic.rtl.mpa.datapath import MpaDatapath
-from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.mpa.events import Event, EventQueue
 from open_rnic.rtl.registers import MAP, EventKind
+from open_rnic.rtl.registers.bank import RegisterBank
+from open_rnic.rtl.registers.bus import RegisterBus
 
 _STATUS = next(register for register in MAP if register.name == "EVENT_STATUS")
 _OVERFLOW = _STATUS["overflow"]

@@ -8,7 +8,7 @@ from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
 
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import beats, ready_buffer_states
-from open_rnic.rtl.events import Event
+from open_rnic.rtl.mpa.events import Event
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.registers import EventKind, Model, Role
 

@@ -13,7 +13,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
-from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.formats.layouts import Packet
 from open_rnic.rtl.mac.arrivals import Arrivals
 from open_rnic.rtl.mac.delivery import deliver
 from open_rnic.rtl.mac.exchange import Exchange

@@ -6,7 +6,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
-from open_rnic.rtl.layouts import CheckedUlpdu, Packet
+from open_rnic.rtl.formats.layouts import CheckedUlpdu, Packet
 from open_rnic.rtl.lib.stream import keep_octets
 from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
 from open_rnic.rtl.mpa.tx.crc_appender import crc_appender

@@ -6,7 +6,7 @@ from amaranth.lib import data
 
 from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import fifo_states, kept
-from open_rnic.rtl.opcodes import SENDS, TAGGED_OCTETS, UNTAGGED_OCTETS, Opcode
+from open_rnic.rtl.formats.opcodes import SENDS, TAGGED_OCTETS, UNTAGGED_OCTETS, Opcode
 from open_rnic.rtl.rdma.command_loader import CommandLoader
 from open_rnic.rtl.rdma.header_reader import Header, PayloadBeat
 from open_rnic.rtl.rdma.layouts import word_bits

@@ -5,7 +5,7 @@ from amaranth.lib import data
 
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import fifo_level, fifo_states, keeps, kept
-from open_rnic.rtl.layouts import CHECKED
+from open_rnic.rtl.formats.layouts import CHECKED
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.registers import Cause, Model, Role, Rtr
 

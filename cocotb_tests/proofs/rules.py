@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Mux, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In
 
-from open_rnic.rtl.layouts import CHECKED
+from open_rnic.rtl.formats.layouts import CHECKED
 from open_rnic.rtl.lib.stream import keep_octets
 
 _AT_THE_END = {*CHECKED, "verdict"}

@@ -13,11 +13,11 @@ from open_rnic.cocotb_tests.proofs.rules import (
     ready_buffer_states,
     ready_fifo_states,
 )
-from open_rnic.rtl.events import EventQueue
-from open_rnic.rtl.layouts import Packet, RxUlpdu, room_latency
+from open_rnic.rtl.formats.layouts import Packet, RxUlpdu, room_latency
 from open_rnic.rtl.lib.conveyor import Conveyor
 from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.stream import Buffer, EarlyStage, Fifo, LateFifo, ReadyBuffer, ReadyFifo, Stage
+from open_rnic.rtl.mpa.events import EventQueue
 from open_rnic.rtl.mpa.length import LengthFifo
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.fpdu_aligner import FpduAligner

@@ -10,7 +10,7 @@ from open_rnic.host_driver.tools.split.segment import receive, transmit
 from open_rnic.rtl.link.top import UartDatapath
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
 from open_rnic.rtl.rdma.axi import AxiRdmaDatapath
-from open_rnic.rtl.shared_datapath import SharedDatapath
+from open_rnic.rtl.rnic.shared_datapath import SharedDatapath
 
 # Those of the short run, then those whose blocks are in one of them, too.
 DESIGNS = {

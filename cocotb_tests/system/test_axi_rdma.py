@@ -23,7 +23,7 @@ from open_rnic.cocotb_tests.harness import bench, parameter, simulate
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver.ddp import ReadRequest, decode, tagged_segments, untagged_segments
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
-from open_rnic.rtl.opcodes import Opcode, Queue
+from open_rnic.rtl.formats.opcodes import Opcode, Queue
 from open_rnic.rtl.rdma import registers as rdma_registers
 from open_rnic.rtl.rdma import sample_registers
 from open_rnic.rtl.rdma.axi import AxiRdmaDatapath

@@ -25,15 +25,15 @@ from open_rnic.cocotb_tests.rtl.net.bench import (
 )
 from open_rnic.host_driver.devices.serial.frames import ZERO, Request, response, unframe
 from open_rnic.rtl.link.protocol import LINK_PORT, Ask, Status
-from open_rnic.rtl.linked_rnic import LinkedRnic
 from open_rnic.rtl.rdma.registers import IDENTITY as RDMA
 from open_rnic.rtl.rdma.sample_registers import BY_NAME as SAMPLES
 from open_rnic.rtl.rdma.sample_registers import IDENTITY as SAMPLER
 from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.rdma.signal_registers import BY_NAME as SIGNAL
 from open_rnic.rtl.registers import IDENTITY as MPA
-from open_rnic.rtl.rnic_registers import IDENTITY as RNIC
-from open_rnic.rtl.rnic_registers import MAC_PAGE, RNIC_PAGE
+from open_rnic.rtl.rnic.linked_rnic import LinkedRnic
+from open_rnic.rtl.rnic.registers import IDENTITY as RNIC
+from open_rnic.rtl.rnic.registers import MAC_PAGE, RNIC_PAGE
 from open_rnic.rtl.tcp.config import Station
 from open_rnic.rtl.tcp.registers import BY_NAME as PATH
 from open_rnic.rtl.tcp.registers import IDENTITY as TCP

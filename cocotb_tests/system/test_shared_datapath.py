@@ -20,8 +20,8 @@ from open_rnic.cocotb_tests.system.test_fence import TERMINATE
 from open_rnic.host_driver.ddp import Opcode, Tagged
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.registers import DirectionState, EventKind, Role
-from open_rnic.rtl.shared_datapath import SharedDatapath
-from open_rnic.rtl.watcher import _Kind
+from open_rnic.rtl.rnic.shared_datapath import SharedDatapath
+from open_rnic.rtl.rnic.watcher import _Kind
 
 CONNECTIONS = 4
 RING, MEMORY = 1 << 14, 1 << 14

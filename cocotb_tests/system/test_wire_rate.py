@@ -34,9 +34,9 @@ from open_rnic.rtl.rdma.memory_registers import BY_NAME as MEMORY
 from open_rnic.rtl.rdma.registers import BY_NAME as RDMA
 from open_rnic.rtl.rdma.registers import Right
 from open_rnic.rtl.registers import BY_NAME as MPA
-from open_rnic.rtl.rnic import Rnic
-from open_rnic.rtl.rnic_registers import PAGE_BITS
-from open_rnic.rtl.shared_rnic import SharedRnic
+from open_rnic.rtl.rnic.registers import PAGE_BITS
+from open_rnic.rtl.rnic.rnic import Rnic
+from open_rnic.rtl.rnic.shared_rnic import SharedRnic
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.registers import BY_NAME as PATH
 from open_rnic.rtl.tcp.words import Command, State

@@ -5,10 +5,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
+from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.registers import BY_NAME, Verdict
+from open_rnic.rtl.registers.bus import RegisterBus
 
 
 class Loopback(wiring.Component):

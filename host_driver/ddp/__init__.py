@@ -27,7 +27,7 @@ from open_rnic.host_driver.ddp.segments import (
     tagged_segments,
     untagged_segments,
 )
-from open_rnic.rtl.opcodes import FIRST_MSN, Opcode
+from open_rnic.rtl.formats.opcodes import FIRST_MSN, Opcode
 
 __all__ = [
     "FIRST_MSN",

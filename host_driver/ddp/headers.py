@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from open_rnic.host_driver.ddp.faults import DdpError, Fault
-from open_rnic.rtl.opcodes import FIRST_MSN, VERSION, Opcode
+from open_rnic.rtl.formats.opcodes import FIRST_MSN, VERSION, Opcode
 
 Octets = bytes | bytearray | memoryview  # a memoryview is contiguous, and its items are octets
 

@@ -19,7 +19,7 @@ from open_rnic.host_driver.ddp.headers import (
     Tagged,
     Untagged,
 )
-from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.rdma.registers import Right
 
 TO_END = 1 << 64  # a TO and a length together stay below it (RFC 5041 §7.1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from open_rnic.host_driver.ddp.headers import TAGGED_OCTETS, UNTAGGED_OCTETS, Octets, Tagged, Untagged
-from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.formats.opcodes import Opcode
 
 MAX_MESSAGE = 2**32 - 1  # octets, RFC 5041 §5.2
 

@@ -58,7 +58,7 @@ from open_rnic.host_driver.rdma.memory import (
     View,
 )
 from open_rnic.host_driver.rdma.work import ReceiveRequest, WorkRequest
-from open_rnic.rtl.opcodes import SENDS
+from open_rnic.rtl.formats.opcodes import SENDS
 from open_rnic.rtl.registers import Rtr
 
 

@@ -6,14 +6,15 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
-from open_rnic.rtl import registers, rnic_registers
+from open_rnic.rtl import registers
+from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.mac import registers as mac_registers
 from open_rnic.rtl.mpa import stream_registers
-from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.rdma import registers as rdma_registers
 from open_rnic.rtl.rdma import sample_registers, signal_registers
 from open_rnic.rtl.rdma.registers import Command, Format, Right
 from open_rnic.rtl.registers import Access, Cause, Field, Register, Verdict
+from open_rnic.rtl.rnic import registers as rnic_registers
 from open_rnic.rtl.tcp import registers as tcp_registers
 from open_rnic.rtl.tcp.words import Reason
 
@@ -37,7 +38,8 @@ class Page:
 
 PAGES = {
     "mpa": Page(
-        "Registers", "MPA data path", "rtl/registers.py", "RNIC", registers.VERSION, registers.MAP, (Cause, Verdict)
+        "Registers", "MPA data path", "rtl/registers/__init__.py", "RNIC", registers.VERSION, registers.MAP,
+        (Cause, Verdict),
     ),
     "tcp": Page(
         "Registers of TCP", "network path", "rtl/tcp/registers.py", "RNIC_TCP", tcp_registers.VERSION,
@@ -60,7 +62,7 @@ PAGES = {
         signal_registers.VERSION, signal_registers.SIGNAL_MAP, option=" --page signal",
     ),
     "rnic": Page(
-        "Registers of the whole RNIC", "whole RNIC", "rtl/rnic_registers.py", "RNIC_TOP", rnic_registers.VERSION,
+        "Registers of the whole RNIC", "whole RNIC", "rtl/rnic/registers.py", "RNIC_TOP", rnic_registers.VERSION,
         rnic_registers.RNIC_MAP, option=" --page rnic",
     ),
     "streams": Page(

@@ -4,8 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
+from open_rnic.rtl.formats.layouts import Packet, RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.link.crc import FrameCrc
 from open_rnic.rtl.link.protocol import (
@@ -24,6 +23,7 @@ from open_rnic.rtl.link.requests import Requests
 from open_rnic.rtl.link.responses import Responses
 from open_rnic.rtl.link.streams import FromStreams, ToStreams
 from open_rnic.rtl.registers import Verdict
+from open_rnic.rtl.registers.bus import RegisterBus
 
 __all__ = ["PATIENCE", "Link"]
 

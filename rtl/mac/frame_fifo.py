@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.formats.layouts import Packet
 from open_rnic.rtl.lib.stream import check_depth
 from open_rnic.rtl.mac.delivery import deliver
 from open_rnic.rtl.mac.exchange import Exchange

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, DomainRenamer, Module, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import Packet, packet
+from open_rnic.rtl.formats.layouts import Packet, packet
 from open_rnic.rtl.lib.stream import Buffer
 from open_rnic.rtl.mac.arrivals import Arrivals
 from open_rnic.rtl.mac.events import EventCrossing

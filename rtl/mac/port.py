@@ -6,16 +6,16 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.mac.layouts import LinkState
 from open_rnic.rtl.mac.mac import Mac, MacCounts
 from open_rnic.rtl.mac.phy import PhyControl, PhySettings
 from open_rnic.rtl.mac.pins import add_clocks
 from open_rnic.rtl.mac.registers import IDENTITY, MAC_MAP, VERSION, LinkSource, Speed
 from open_rnic.rtl.net.layouts import Frame
-from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.registers import with_resets
+from open_rnic.rtl.registers.bank import RegisterBank
+from open_rnic.rtl.registers.bus import RegisterBus
 
 __all__ = ["EthernetPort"]
 

@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.crc.catalog import CRC32_ETHERNET
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.formats.layouts import Packet
 from open_rnic.rtl.mac.layouts import LEAST_FRAME, LONGEST_TAGGED, PADDING, SFD, Discarded, RxOctets
 
 __all__ = ["MacReceiver"]

@@ -7,9 +7,9 @@ from amaranth.hdl import Cat, Module, Mux, ResetInserter
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.mpa.length import LengthFifo, check_measure
+from open_rnic.rtl.registers.bus import RegisterBus
 
 __all__ = ["AxiLiteBridge", "AxiMpaDatapath", "connect_datapath", "connect_ports", "datapath_ports"]
 

@@ -4,16 +4,16 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal, 
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.events import EventQueue, check_depth
-from open_rnic.rtl.layouts import Packet, RxUlpdu, TxUlpdu
+from open_rnic.rtl.formats.layouts import Packet, RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.counter import count
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.mpa.events import EventQueue, check_depth
 from open_rnic.rtl.mpa.rx.datapath import RxDatapath
 from open_rnic.rtl.mpa.rx.store_and_forward import check_store
 from open_rnic.rtl.mpa.tx.datapath import TxDatapath
-from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.registers import MAX_ULPDU, Cause, EventKind, Model, Role, Rtr
+from open_rnic.rtl.registers.bank import RegisterBank
+from open_rnic.rtl.registers.bus import RegisterBus
 
 __all__ = ["BETWEEN", "MpaDatapath", "couple"]
 

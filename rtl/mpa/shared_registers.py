@@ -7,11 +7,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.events import Event
 from open_rnic.rtl.lib.rows import Clear, connection_shape
+from open_rnic.rtl.mpa.events import Event
 from open_rnic.rtl.mpa.tally import Counted
 from open_rnic.rtl.registers import BY_NAME, MAP, Access, Cause, DirectionState, EventKind
+from open_rnic.rtl.registers.bus import RegisterBus
 
 __all__ = ["EVENTS", "NumberedEvent", "SharedRegisters"]
 

@@ -5,15 +5,15 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu, packet
+from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu, packet
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape, forget
 from open_rnic.rtl.mpa.shared import Sending
 from open_rnic.rtl.mpa.shared_registers import NumberedEvent
 from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
-from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.registers import Cause, DirectionState, EventKind, Verdict
+from open_rnic.rtl.registers.bank import RegisterBank
+from open_rnic.rtl.registers.bus import RegisterBus
 
 __all__ = ["LONGEST", "SharedStreams", "Word"]
 

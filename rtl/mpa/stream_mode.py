@@ -4,10 +4,10 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.events import Event, report
-from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.formats.layouts import Packet
 from open_rnic.rtl.lib.copies import choose, copies, parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.mpa.events import Event, report
 from open_rnic.rtl.registers import DirectionState, EventKind, Verdict
 
 __all__ = ["ModeSwitch", "StreamCount", "in_turn"]

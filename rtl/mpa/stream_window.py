@@ -5,10 +5,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
+from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.mpa.stream_registers import ROOM, STREAM_MAP
-from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.registers.bank import RegisterBank
+from open_rnic.rtl.registers.bus import RegisterBus
 
 __all__ = ["StreamWindow"]
 

@@ -4,7 +4,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.formats.layouts import Packet
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.net.layouts import RxDatagram, RxSegment
 

@@ -23,7 +23,7 @@ from enum import IntEnum
 
 from amaranth.lib import data
 
-from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.formats.layouts import Packet
 
 __all__ = [
     "LEAST_WORDS",

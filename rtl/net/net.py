@@ -6,7 +6,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.net.addresses import Classifier
 from open_rnic.rtl.net.delivery import DatagramDelivery, SegmentDelivery

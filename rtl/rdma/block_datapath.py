@@ -4,12 +4,12 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus, connect_pages
 from open_rnic.rtl.mpa.datapath import mpa_streams
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.memory import BlockMemory
 from open_rnic.rtl.rdma.memory_window import MemoryWindow
 from open_rnic.rtl.rdma.sampling import Samples, SamplingDatapath
+from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 
 __all__ = ["WINDOW_PAGE", "BlockRdmaDatapath"]
 

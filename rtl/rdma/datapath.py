@@ -4,12 +4,12 @@ from amaranth.hdl import Cat, Module, ResetInserter
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus, connect_pages
-from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
+from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer
 from open_rnic.rtl.mpa.datapath import MpaDatapath, mpa_streams
 from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.layouts import MemoryPort
+from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 
 __all__ = ["ENGINE_PAGE", "RdmaDatapath"]
 

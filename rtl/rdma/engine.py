@@ -4,8 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
+from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Clear, connection_shape
@@ -23,8 +22,9 @@ from open_rnic.rtl.rdma.registers import HEADER_WORDS, IDENTITY, RDMA_MAP, VERSI
 from open_rnic.rtl.rdma.sender import MAX_OUTSTANDING, RdmaSender
 from open_rnic.rtl.rdma.shared_engine import SharedEngine
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
-from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.registers import Rtr
+from open_rnic.rtl.registers.bank import RegisterBank
+from open_rnic.rtl.registers.bus import RegisterBus
 
 __all__ = ["RdmaEngine"]
 

@@ -4,11 +4,11 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import RxUlpdu
+from open_rnic.rtl.formats.layouts import RxUlpdu
+from open_rnic.rtl.formats.opcodes import TAGGED, TAGGED_OCTETS, UNTAGGED, UNTAGGED_OCTETS, VERSION
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Clear, connection_field, connection_of, connection_shape, forget
 from open_rnic.rtl.lib.stream import swap_octets
-from open_rnic.rtl.opcodes import TAGGED, TAGGED_OCTETS, UNTAGGED, UNTAGGED_OCTETS, VERSION
 from open_rnic.rtl.rdma.registers import HEADER_WORDS
 
 __all__ = ["Header", "HeaderReader", "PayloadBeat"]

@@ -2,7 +2,7 @@
 
 from amaranth.lib import data
 
-from open_rnic.rtl.memory_port import ADDRESS_BITS, MemoryPort, MemoryWrite, word_bits
+from open_rnic.rtl.formats.memory_port import ADDRESS_BITS, MemoryPort, MemoryWrite, word_bits
 
 __all__ = ["ADDRESS_BITS", "Buffer", "Completed", "Fragment", "MemoryPort", "MemoryWrite", "Message",
            "Sink", "request_row_octets", "word_bits"]

@@ -5,13 +5,13 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import connection_shape
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, MemoryPort
 from open_rnic.rtl.rdma.memory_registers import BY_NAME, MEMORY_MAP
 from open_rnic.rtl.rdma.sender import MAX_OUTSTANDING
-from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.registers.bank import RegisterBank
+from open_rnic.rtl.registers.bus import RegisterBus
 
 __all__ = ["MemoryWindow"]
 

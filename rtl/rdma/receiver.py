@@ -7,10 +7,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import RxUlpdu
+from open_rnic.rtl.formats.layouts import RxUlpdu
+from open_rnic.rtl.formats.opcodes import FIRST_MSN, INVALIDATES, READ_REQUEST_OCTETS, SENDS, Opcode, Queue
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_shape, forget
-from open_rnic.rtl.opcodes import FIRST_MSN, INVALIDATES, READ_REQUEST_OCTETS, SENDS, Opcode, Queue
 from open_rnic.rtl.rdma.header_reader import Header, HeaderReader, PayloadBeat
 from open_rnic.rtl.rdma.layouts import (
     ADDRESS_BITS,

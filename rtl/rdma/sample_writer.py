@@ -5,15 +5,15 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
+from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.memory import MemoryHub
 from open_rnic.rtl.rdma.registers import Command
 from open_rnic.rtl.rdma.sample_registers import RECORD_OCTETS, SAMPLE_MAP, Doorbell
 from open_rnic.rtl.rdma.sample_schedule import SampleSchedule, check_buffer
-from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.registers.bank import RegisterBank
+from open_rnic.rtl.registers.bus import RegisterBus
 
 __all__ = ["BUFFER", "RECORD", "SampleWriter"]
 

@@ -6,12 +6,12 @@ from amaranth.hdl import Const, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus, connect_pages
 from open_rnic.rtl.mpa.datapath import mpa_streams
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.sample_writer import SampleWriter
 from open_rnic.rtl.rdma.signal_generator import SignalGenerator
+from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 
 __all__ = ["SAMPLE_PAGE", "SIGNAL_PAGE", "Samples", "SamplingDatapath"]
 

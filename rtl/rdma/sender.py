@@ -6,11 +6,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import TxUlpdu
-from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_of, connection_shape, forget
-from open_rnic.rtl.lib.stream import Fifo, swap_octets
-from open_rnic.rtl.opcodes import (
+from open_rnic.rtl.formats.layouts import TxUlpdu
+from open_rnic.rtl.formats.opcodes import (
     FIRST_MSN,
     INVALIDATES,
     READ_REQUEST_OCTETS,
@@ -21,6 +18,9 @@ from open_rnic.rtl.opcodes import (
     Opcode,
     Queue,
 )
+from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_of, connection_shape, forget
+from open_rnic.rtl.lib.stream import Fifo, swap_octets
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Fragment, Message, Sink, word_bits
 from open_rnic.rtl.rdma.realigner import Realigner
 

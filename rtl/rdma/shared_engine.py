@@ -13,8 +13,8 @@ from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, IDENTITY, RDMA_M
 from open_rnic.rtl.rdma.sender import RdmaSender
 from open_rnic.rtl.rdma.shared_loader import SharedLoader
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
-from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.registers import Rtr
+from open_rnic.rtl.registers.bank import RegisterBank
 
 __all__ = ["OUTSIDE", "SharedEngine"]
 

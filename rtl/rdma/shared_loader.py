@@ -5,11 +5,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
-from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.rdma.layouts import Fragment, Message, request_row_octets
 from open_rnic.rtl.rdma.message_loader import WORK_WORDS
 from open_rnic.rtl.rdma.regions import Access, Found, Request

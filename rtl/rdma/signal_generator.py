@@ -7,9 +7,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.rdma.signal_registers import SIGNAL_MAP, Pattern
-from open_rnic.rtl.register_bank import RegisterBank
+from open_rnic.rtl.registers.bank import RegisterBank
+from open_rnic.rtl.registers.bus import RegisterBus
 
 __all__ = ["AMPLITUDE", "SINE", "SignalGenerator"]
 

@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import TxUlpdu
+from open_rnic.rtl.formats.layouts import TxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
 
 __all__ = ["UlpduSwitch"]

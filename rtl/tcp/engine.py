@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.turns import Turns, number
 from open_rnic.rtl.net.express import Express

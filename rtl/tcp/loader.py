@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.sequencer.isa import HEADER
 from open_rnic.rtl.tcp.options import OptionParser

@@ -4,10 +4,10 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.net.layouts import Counts
-from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.registers import of_connections, with_resets, words_of
+from open_rnic.rtl.registers.bank import RegisterBank
+from open_rnic.rtl.registers.bus import RegisterBus
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.engine import CommandLayout
 from open_rnic.rtl.tcp.registers import IDENTITY, PATH_MAP, VERSION

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.tcp.config import RingMemory
 from open_rnic.rtl.tcp.ring import AheadReader, PacketReader, RingWriter
 from open_rnic.rtl.tcp.ring_memory import WriteQueue, connect_memory, memory_members

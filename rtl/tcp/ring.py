@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.lib.rotate import rotate_lanes
 from open_rnic.rtl.lib.stream import Fifo
 

@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.formats.memory_port import MemoryPort, MemoryWrite, word_bits
 from open_rnic.rtl.lib.stream import Fifo
-from open_rnic.rtl.memory_port import MemoryPort, MemoryWrite, word_bits
 from open_rnic.rtl.tcp.config import RingMemory
 
 __all__ = ["KINDS", "WriteQueue", "connect_memory", "memory_members", "ring_members"]

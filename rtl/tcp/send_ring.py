@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import Packet, packet
+from open_rnic.rtl.formats.layouts import Packet, packet
 from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.tcp.config import RingMemory
 from open_rnic.rtl.tcp.ring import AheadReader, RingReader, RingWriter

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Terminate, Untagged, decode
 from open_rnic.host_driver.rdma.engine import Engine, MappedMemory, commands
-from open_rnic.rtl.opcodes import SENDS
+from open_rnic.rtl.formats.opcodes import SENDS
 from open_rnic.rtl.rdma.registers import BY_NAME, Right
 from open_rnic.rtl.registers import Rtr
 

@@ -13,7 +13,7 @@ import pytest
 from open_rnic.cocotb_tests.harness.link_model import DeviceModel
 from open_rnic.cocotb_tests.host_driver.tools.test_cli_rdma import rnic  # noqa: F401 -- a fixture
 from open_rnic.host_driver.devices.udp.driver import MAC, PATH, RNIC
-from open_rnic.rtl import rnic_registers
+from open_rnic.rtl.rnic import registers as rnic_registers
 
 FIELDS = MAC.registers
 PHYS = {0: (0x0362, 0x5E62, 0x7949), 7: (0x0362, 0x5E63, 0x796D)}  # registers 2, 3 and 1: no link, a link

@@ -11,8 +11,8 @@ from systemrdl.node import FieldNode
 
 from open_rnic.host_driver.tools.cli import run
 from open_rnic.host_driver.tools.describe import PAGES
+from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.mac.registers import Speed
-from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.rdma.registers import Command, Right
 from open_rnic.rtl.registers import MAP, Access, Cause, EventKind, Verdict
 from open_rnic.rtl.tcp import words as tcp_words

@@ -12,11 +12,11 @@ from open_rnic.cocotb_tests.harness.datapath import cut
 from open_rnic.cocotb_tests.harness.ice40 import Ice40
 from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.cocotb_tests.rtl.together import Together
-from open_rnic.rtl.events import Event, EventQueue
-from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.formats.layouts import Packet
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.lib.stream import Buffer, Fifo, LateFifo, ReadyFifo
 from open_rnic.rtl.mpa.datapath import MpaDatapath
+from open_rnic.rtl.mpa.events import Event, EventQueue
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward
 from open_rnic.rtl.registers import EventKind, Verdict

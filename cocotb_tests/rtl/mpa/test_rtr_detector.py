@@ -13,7 +13,7 @@ from cocotb.triggers import RisingEdge
 from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, parameter, simulate
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
-from open_rnic.rtl.layouts import CheckedUlpdu
+from open_rnic.rtl.formats.layouts import CheckedUlpdu
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.registers import Cause, Model, Role, Rtr
 

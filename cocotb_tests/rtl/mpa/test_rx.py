@@ -20,7 +20,7 @@ from open_rnic.cocotb_tests.harness.ice40 import Ice40
 from open_rnic.cocotb_tests.plugins.lengths import beside, long, widths
 from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
-from open_rnic.rtl.layouts import Packet, StreamBeat
+from open_rnic.rtl.formats.layouts import Packet, StreamBeat
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.lib.stream import Buffer
 from open_rnic.rtl.mpa.rx.delineator import Delineator

@@ -17,7 +17,7 @@ from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.devices.sim.signals import drive, rises_with
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.rtl import registers
-from open_rnic.rtl.opcodes import INVALIDATES
+from open_rnic.rtl.formats.opcodes import INVALIDATES
 from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Command, Right
 from open_rnic.rtl.registers import Rtr, Verdict

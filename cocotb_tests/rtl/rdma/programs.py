@@ -24,7 +24,7 @@ from open_rnic.cocotb_tests.rtl.rdma.bench import (
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Terminate, Untagged, decode
 from open_rnic.host_driver.ddp.faults import Fault
 from open_rnic.host_driver.rdma.engine import Engine as Twin
-from open_rnic.rtl.opcodes import INVALIDATES
+from open_rnic.rtl.formats.opcodes import INVALIDATES
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Right
 from open_rnic.rtl.registers import Rtr
 

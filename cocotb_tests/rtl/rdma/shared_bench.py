@@ -13,7 +13,7 @@ from open_rnic.cocotb_tests.rtl.rdma.programs import Both, _Octets
 from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.devices.sim.signals import level
 from open_rnic.host_driver.rdma.engine import Engine as Twin
-from open_rnic.rtl.opcodes import SENDS, Opcode
+from open_rnic.rtl.formats.opcodes import SENDS, Opcode
 from open_rnic.rtl.rdma.registers import Command
 from open_rnic.rtl.registers import Rtr
 

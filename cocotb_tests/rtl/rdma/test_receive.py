@@ -17,8 +17,8 @@ from open_rnic.cocotb_tests.rtl.rdma.bench import (
     request,
 )
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged
+from open_rnic.rtl.formats.opcodes import INVALIDATES
 from open_rnic.rtl.lib.lanes import LANES
-from open_rnic.rtl.opcodes import INVALIDATES
 from open_rnic.rtl.rdma.registers import Right
 from open_rnic.rtl.registers import Rtr
 

@@ -10,7 +10,7 @@ from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, s
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma.bench import ALL_RIGHTS, MAY_INVALIDATE, Engine, cut_send, engine, request
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Untagged
-from open_rnic.rtl.opcodes import INVALIDATES
+from open_rnic.rtl.formats.opcodes import INVALIDATES
 from open_rnic.rtl.rdma.registers import Right
 
 END = 2**64

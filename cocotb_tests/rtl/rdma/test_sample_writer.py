@@ -14,7 +14,7 @@ import pytest
 
 from open_rnic.cocotb_tests.plugins.lengths import shortened, widths
 from open_rnic.cocotb_tests.rtl.rdma.streams import give, now_and_then, pass_cycles, run, take, until
-from open_rnic.rtl.opcodes import Opcode
+from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.rdma.registers import Command
 from open_rnic.rtl.rdma.sample_registers import BY_NAME, IDENTITY, RECORD_OCTETS, Doorbell
 from open_rnic.rtl.rdma.sample_writer import BUFFER, RECORD, SampleWriter

@@ -22,8 +22,8 @@ from open_rnic.host_driver.ddp import (
     untagged_segments,
 )
 from open_rnic.host_driver.ddp.faults import Fault
+from open_rnic.rtl.formats.opcodes import INVALIDATES, SENDS
 from open_rnic.rtl.lib.lanes import LANES
-from open_rnic.rtl.opcodes import INVALIDATES, SENDS
 from open_rnic.rtl.rdma.registers import Right
 from open_rnic.rtl.registers import Rtr
 

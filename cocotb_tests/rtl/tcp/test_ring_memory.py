@@ -15,9 +15,9 @@ from cocotbext.axi import AxiBus, AxiRam
 
 from open_rnic.cocotb_tests.harness import bench, simulate
 from open_rnic.cocotb_tests.rtl.tcp.test_rate import SIDES, Both, expose, outside
-from open_rnic.rtl.linked_rnic import LinkedRnic
 from open_rnic.rtl.rdma.axi_memory import AxiMemory, axi_ports
-from open_rnic.rtl.rnic import Rnic
+from open_rnic.rtl.rnic.linked_rnic import LinkedRnic
+from open_rnic.rtl.rnic.rnic import Rnic
 from open_rnic.rtl.tcp.config import EngineConfig, RingMemory
 from open_rnic.rtl.tcp.engine import TcpEngine
 from open_rnic.rtl.tcp.path import NetworkPath

@@ -8,7 +8,7 @@ from open_rnic.host_driver.devices.sim.register_page import RegisterPage
 from open_rnic.host_driver.devices.sim.ring_ends import Drain, Feed
 from open_rnic.host_driver.devices.sim.wire import EVENT, EVENT_WINDOW, WORD, Kind, beats, frame, window
 from open_rnic.rtl.registers import BY_NAME, Verdict
-from open_rnic.rtl.rnic_registers import PAGE_BITS
+from open_rnic.rtl.rnic.registers import PAGE_BITS
 from open_rnic.rtl.tcp.words import PIECE
 
 __all__ = ["DataPath"]

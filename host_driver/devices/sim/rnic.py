@@ -8,12 +8,12 @@ from open_rnic.host_driver.devices.sim import layout
 from open_rnic.host_driver.devices.sim.path import ticks
 from open_rnic.host_driver.devices.sim.rdma import SIZES
 from open_rnic.host_driver.devices.sim.rings import Simulated
-from open_rnic.rtl.rnic import Rnic
+from open_rnic.rtl.rnic.rnic import Rnic
 from open_rnic.rtl.tcp.config import EngineConfig
 
 
 class SimulatedRnic(Simulated):
-    """An ``rtl.rnic.Rnic``."""
+    """An ``rtl.rnic.rnic.Rnic``."""
 
     def __init__(self, rnic: Rnic):
         self._rnic = rnic

@@ -9,8 +9,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
 
+from open_rnic.rtl.formats.memory_port import MemoryPort
 from open_rnic.rtl.lib.stream import Fifo
-from open_rnic.rtl.memory_port import MemoryPort
 
 __all__ = ["SlowMemory", "slow_memories"]
 

@@ -16,13 +16,13 @@ from open_rnic.host_driver.devices.sim.path import ticks
 from open_rnic.host_driver.devices.sim.rings import Simulated
 from open_rnic.host_driver.devices.sim.slow_memory import slow_memories
 from open_rnic.host_driver.net.host import local_mac
-from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.mac.layouts import LinkState, RxOctets, TxOctets
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.registers import LinkSource, Speed
 from open_rnic.rtl.rdma.sampling import Samples, SamplingDatapath
+from open_rnic.rtl.rnic.whole_rnic import WholeRnic
 from open_rnic.rtl.tcp.config import RingMemory, Station
-from open_rnic.rtl.whole_rnic import WholeRnic
 
 _GAP = 12  # octets between two frames (IEEE 802.3 §4A.4.2)
 _GMII_HZ = 125_000_000

@@ -16,13 +16,14 @@ from open_rnic.host_driver.device import Event, Ulpdu
 from open_rnic.host_driver.devices.serial.driver import EVENTS, LinkDriver, Made
 from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError
 from open_rnic.host_driver.devices.serial.frames import Request, Response
-from open_rnic.rtl import registers, rnic_registers
+from open_rnic.rtl import registers
 from open_rnic.rtl.link.protocol import MARGIN, Ask, Status
 from open_rnic.rtl.mac import registers as mac_registers
 from open_rnic.rtl.mpa import stream_registers
 from open_rnic.rtl.rdma import memory_registers, sample_registers, signal_registers
 from open_rnic.rtl.rdma import registers as rdma_registers
 from open_rnic.rtl.registers import BY_NAME, Register, Verdict
+from open_rnic.rtl.rnic import registers as rnic_registers
 from open_rnic.rtl.tcp import registers as path_registers
 
 __all__ = ["MAC", "PATH", "RNIC", "DataPath", "Page", "RnicDriver", "joined", "page_of"]

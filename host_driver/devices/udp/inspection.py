@@ -9,9 +9,9 @@ from ipaddress import IPv4Address, IPv4Interface
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.udp.driver import MAC, PATH, RNIC
 from open_rnic.host_driver.devices.udp.rnic import UdpRnic
-from open_rnic.rtl import rnic_registers
 from open_rnic.rtl.mac.registers import LinkSource, Speed
 from open_rnic.rtl.registers import Register
+from open_rnic.rtl.rnic import registers as rnic_registers
 
 __all__ = ["Inspection", "Link", "Phy", "inspect"]
 

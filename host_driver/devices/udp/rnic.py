@@ -14,9 +14,9 @@ from open_rnic.host_driver.devices.udp.datagrams import Datagrams, datagrams
 from open_rnic.host_driver.devices.udp.driver import MAC, PATH, RNIC, DataPath, Page, RnicDriver
 from open_rnic.host_driver.rdma.engine import CopiedMemory, Places
 from open_rnic.rtl import registers as mpa
-from open_rnic.rtl import rnic_registers
 from open_rnic.rtl.rdma import registers as rdma
 from open_rnic.rtl.registers import Verdict
+from open_rnic.rtl.rnic import registers as rnic_registers
 from open_rnic.rtl.tcp import registers as tcp
 from open_rnic.rtl.tcp.words import Command
 

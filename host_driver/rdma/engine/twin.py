@@ -37,7 +37,7 @@ from open_rnic.host_driver.ddp import (
     source_refusal,
 )
 from open_rnic.host_driver.rdma.engine.commands import FENCE, INVALIDATE, KIND, MAX_PIECES, PIECES
-from open_rnic.rtl.opcodes import TAGGED, UNTAGGED
+from open_rnic.rtl.formats.opcodes import TAGGED, UNTAGGED
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Command
 from open_rnic.rtl.registers import Access, Rtr
 

@@ -6,11 +6,11 @@ from amaranth.hdl import Module, ResetSignal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from open_rnic.rtl.bus import RegisterBus
-from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu, packet
+from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu, packet
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward
 from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.layouts import MemoryPort
+from open_rnic.rtl.registers.bus import RegisterBus
 from open_rnic.rtl.tcp.engine import CommandLayout
 from open_rnic.rtl.tcp.path import NetworkPath
 

@@ -6,7 +6,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import AlignedBeat, CheckedUlpdu, Packet, StreamBeat
+from open_rnic.rtl.formats.layouts import AlignedBeat, CheckedUlpdu, Packet, StreamBeat
 from open_rnic.rtl.lib.stream import Buffer, Fifo, Stage
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.fpdu_checker import ROOM, FpduChecker

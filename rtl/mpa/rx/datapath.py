@@ -4,9 +4,9 @@ from amaranth.hdl import Module, Mux
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.events import Event, one_of
-from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, RxUlpdu
+from open_rnic.rtl.formats.layouts import INTERVAL, SINK, Packet, RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.mpa.events import Event, one_of
 from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector

@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import AlignedBeat, CheckedUlpdu, Packet, aligned, room_latency
+from open_rnic.rtl.formats.layouts import AlignedBeat, CheckedUlpdu, Packet, aligned, room_latency
 from open_rnic.rtl.lib.copies import AT_ONCE, later
 from open_rnic.rtl.lib.crc32c import Crc32c, residue
 from open_rnic.rtl.lib.lanes import check_lanes

@@ -4,7 +4,7 @@ from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import INTERVAL, CheckedUlpdu, StreamBeat, Train
+from open_rnic.rtl.formats.layouts import INTERVAL, CheckedUlpdu, StreamBeat, Train
 from open_rnic.rtl.lib.crc32c import ONES, WORD, times
 from open_rnic.rtl.lib.gf2 import apply
 from open_rnic.rtl.lib.rows import connection_field

@@ -4,7 +4,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import INTERVAL, CheckedUlpdu, Packet, Train
+from open_rnic.rtl.formats.layouts import INTERVAL, CheckedUlpdu, Packet, Train
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.fpdu_checker import FpduChecker

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import INTERVAL, Packet, StreamBeat
+from open_rnic.rtl.formats.layouts import INTERVAL, Packet, StreamBeat
 from open_rnic.rtl.lib.copies import AT_ONCE, copies, parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rotate import TURNED, rotate_lanes, steps_of

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Module, Mux, Signal
 
-from open_rnic.rtl.layouts import Packet
+from open_rnic.rtl.formats.layouts import Packet
 from open_rnic.rtl.lib.copies import copies, parts_of
 from open_rnic.rtl.mpa.stream_mode import ModeSwitch, StreamCount
 from open_rnic.rtl.registers import DirectionState, EventKind

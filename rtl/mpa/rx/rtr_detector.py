@@ -4,14 +4,14 @@ from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.events import Event, report
-from open_rnic.rtl.layouts import CHECKED, SINK, CheckedUlpdu, RxUlpdu
+from open_rnic.rtl.formats.layouts import CHECKED, SINK, CheckedUlpdu, RxUlpdu
+from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.lib.copies import choose, copies, parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape
 from open_rnic.rtl.lib.stream import Buffer, Fifo
+from open_rnic.rtl.mpa.events import Event, report
 from open_rnic.rtl.mpa.rtr import HEADER
-from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr, Verdict
 
 __all__ = ["RtrDetector"]

@@ -5,9 +5,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import RxUlpdu
+from open_rnic.rtl.formats.layouts import RxUlpdu
+from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.registers import Verdict
 
 __all__ = ["StoreAndForward", "check_store"]

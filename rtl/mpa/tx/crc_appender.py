@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import Packet, carried
+from open_rnic.rtl.formats.layouts import Packet, carried
 from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.crc32c import BASIS, Crc32c, times, undone
 from open_rnic.rtl.lib.lanes import check_lanes

@@ -4,7 +4,7 @@ from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import Packet, carried
+from open_rnic.rtl.formats.layouts import Packet, carried
 from open_rnic.rtl.lib.crc32c import ONES, WORD, times
 from open_rnic.rtl.lib.rows import connection_field
 from open_rnic.rtl.lib.stream import Buffer, Stage

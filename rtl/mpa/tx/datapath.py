@@ -4,11 +4,11 @@ from amaranth.hdl import Module, Mux
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.events import Event, one_of
-from open_rnic.rtl.layouts import INTERVAL, SINK, Packet, TxUlpdu
+from open_rnic.rtl.formats.layouts import INTERVAL, SINK, Packet, TxUlpdu
 from open_rnic.rtl.lib.copies import later
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import Stage
+from open_rnic.rtl.mpa.events import Event, one_of
 from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence

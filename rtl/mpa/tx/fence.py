@@ -4,15 +4,15 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.events import Event, report
-from open_rnic.rtl.layouts import SINK, Packet, TxUlpdu, carried
+from open_rnic.rtl.formats.layouts import SINK, Packet, TxUlpdu, carried
+from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.lib.copies import choose, parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_field, connection_shape
 from open_rnic.rtl.lib.stream import ReadyBuffer
+from open_rnic.rtl.mpa.events import Event, report
 from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator, Ulpdu
 from open_rnic.rtl.mpa.tx.visits import Visits
-from open_rnic.rtl.opcodes import Opcode
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
 __all__ = ["Fence"]

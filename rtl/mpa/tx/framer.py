@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import Packet, carried
+from open_rnic.rtl.formats.layouts import Packet, carried
 from open_rnic.rtl.lib.conveyor import Conveyor
 from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.stream import Buffer, Stage, swap_octets

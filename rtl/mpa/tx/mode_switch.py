@@ -2,8 +2,8 @@
 
 from amaranth.hdl import Module, Mux, Signal, signed
 
-from open_rnic.rtl.events import report
-from open_rnic.rtl.layouts import Packet, TxUlpdu
+from open_rnic.rtl.formats.layouts import Packet, TxUlpdu
+from open_rnic.rtl.mpa.events import report
 from open_rnic.rtl.mpa.stream_mode import ModeSwitch, StreamCount
 from open_rnic.rtl.registers import Cause, DirectionState, EventKind
 

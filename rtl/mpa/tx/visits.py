@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import SINK
+from open_rnic.rtl.formats.layouts import SINK
 from open_rnic.rtl.lib.rows import Clear, block_ram, connection_shape
 
 __all__ = ["Mail", "Visits"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from open_rnic.host_driver.tools.bench.rtl.harness import AmaranthCrc, BothDirections, mac_and_phy, port_and_phy
-from open_rnic.rtl.events import EventQueue
 from open_rnic.rtl.lib.crc32c import Crc32c
 from open_rnic.rtl.mpa.datapath import MpaDatapath
+from open_rnic.rtl.mpa.events import EventQueue
 from open_rnic.rtl.mpa.rx.datapath import RxDatapath
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.fpdu_aligner import FpduAligner
@@ -31,8 +31,8 @@ from open_rnic.rtl.net.net import Net
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.sample_writer import SampleWriter
-from open_rnic.rtl.register_bank import RegisterBank
-from open_rnic.rtl.shared_datapath import SharedDatapath
+from open_rnic.rtl.registers.bank import RegisterBank
+from open_rnic.rtl.rnic.shared_datapath import SharedDatapath
 from open_rnic.rtl.tcp.engine import TcpEngine
 from open_rnic.rtl.tcp.path import NetworkPath
 

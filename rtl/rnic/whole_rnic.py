@@ -6,12 +6,12 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from open_rnic.rtl.linked_rnic import LinkedRnic
 from open_rnic.rtl.mac.mac import EARLY
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.port import EthernetPort
 from open_rnic.rtl.mac.registers import LinkSource
 from open_rnic.rtl.rdma.sampling import Samples
+from open_rnic.rtl.rnic.linked_rnic import LinkedRnic
 from open_rnic.rtl.tcp.config import EngineConfig, RingMemory, Station
 
 __all__ = ["WholeRnic"]

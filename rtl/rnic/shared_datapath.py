@@ -4,8 +4,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus, connect_pages
-from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu, packet
+from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu, packet
 from open_rnic.rtl.lib.rows import Cells, connection_shape, forget
 from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer
 from open_rnic.rtl.mpa.shared import SharedMpa
@@ -17,8 +16,9 @@ from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.memory import BlockMemory
 from open_rnic.rtl.rdma.memory_window import MemoryWindow
 from open_rnic.rtl.registers import EventKind
+from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
+from open_rnic.rtl.rnic.watcher import Tag, Watcher
 from open_rnic.rtl.tcp.receive_ring import shown_octets
-from open_rnic.rtl.watcher import Tag, Watcher
 
 __all__ = ["SharedDatapath"]
 

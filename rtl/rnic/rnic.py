@@ -6,14 +6,14 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from open_rnic.rtl.bus import RegisterBus, connect_pages
-from open_rnic.rtl.layouts import RxUlpdu, TxUlpdu
+from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.rdma.block_datapath import BlockRdmaDatapath
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.sampling import Samples
-from open_rnic.rtl.rnic_registers import PAGE_BITS
+from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
+from open_rnic.rtl.rnic.registers import PAGE_BITS
 from open_rnic.rtl.tcp.attachment import Attachment
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.path import NetworkPath

@@ -5,14 +5,14 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.layouts import INTERVAL, Train
+from open_rnic.rtl.formats.layouts import INTERVAL, Train
+from open_rnic.rtl.formats.opcodes import SENDS, UNTAGGED_OCTETS
 from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape, forget
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.mpa.shared import Watched
 from open_rnic.rtl.mpa.shared_streams import Word
-from open_rnic.rtl.opcodes import SENDS, UNTAGGED_OCTETS
 from open_rnic.rtl.registers import DirectionState
 from open_rnic.rtl.tcp.receive_ring import shown_octets
 

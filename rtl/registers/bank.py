@@ -8,8 +8,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus
 from open_rnic.rtl.registers import MAP, Access, Register
+from open_rnic.rtl.registers.bus import RegisterBus
 
 __all__ = ["RegisterBank"]
 

@@ -6,8 +6,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.bus import RegisterBus, connect_pages
-from open_rnic.rtl.layouts import packet
+from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.link.datagrams import DatagramPort
 from open_rnic.rtl.link.link import Link
 from open_rnic.rtl.link.protocol import LINK_PORT
@@ -16,11 +15,12 @@ from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
 from open_rnic.rtl.mpa.stream_window import StreamWindow
 from open_rnic.rtl.net.layouts import Frame
 from open_rnic.rtl.rdma.sampling import Samples
-from open_rnic.rtl.register_bank import RegisterBank
 from open_rnic.rtl.registers import of_connections, words_of
-from open_rnic.rtl.rnic import Rnic
-from open_rnic.rtl.rnic_registers import IDENTITY, MAC_PAGE, PAGE_BITS, RNIC_MAP, RNIC_PAGE, VERSION
-from open_rnic.rtl.shared_rnic import SharedRnic
+from open_rnic.rtl.registers.bank import RegisterBank
+from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
+from open_rnic.rtl.rnic.registers import IDENTITY, MAC_PAGE, PAGE_BITS, RNIC_MAP, RNIC_PAGE, VERSION
+from open_rnic.rtl.rnic.rnic import Rnic
+from open_rnic.rtl.rnic.shared_rnic import SharedRnic
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 
 __all__ = ["LinkedRnic"]

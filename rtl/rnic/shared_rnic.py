@@ -6,14 +6,14 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from open_rnic.rtl.bus import RegisterBus, connect_pages
-from open_rnic.rtl.rnic import join
-from open_rnic.rtl.rnic_registers import PAGE_BITS
-from open_rnic.rtl.shared_datapath import SharedDatapath
+from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
+from open_rnic.rtl.rnic.registers import PAGE_BITS
+from open_rnic.rtl.rnic.rnic import join
+from open_rnic.rtl.rnic.shared_datapath import SharedDatapath
+from open_rnic.rtl.rnic.watcher import Tag
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.path import NetworkPath
 from open_rnic.rtl.tcp.path_control import PathControl
-from open_rnic.rtl.watcher import Tag
 
 __all__ = ["SharedRnic"]
 
