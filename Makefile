@@ -27,8 +27,9 @@ export PYTHONHASHSEED := 0
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests of a file need the same simulations: two workers would wait for each other's builds.
-ALL_CORES := -n auto --dist loadfile --no-loadscope-reorder
+# Tests of a file need the same simulations: two workers would wait for each other's builds. Some tests wait for a clock,
+# so one worker more than there are processors keeps these busy.
+ALL_CORES := -n $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorder
 PROGRAMS := --case rping --case rdma_ --case ucmatose --case rcopy --case bw --case many --case memory
 FOLDERS := rtl host_driver boards cocotb_tests
 # Tools that are compiled when they run first, into a cache of the user. If two of a kind did so at once, the one would

@@ -139,23 +139,28 @@ async def a_reset_discards_ulpdus_in_the_length_fifo(dut):
     assert fpdu == FpduFramer(markers=False, crc=True).frame(b"of this one")
 
 
+def design(lanes):
+    """The data path; at 1 lane, with a FIFO that measures ULPDUs, so that ``tuser`` of what is sent has no effect."""
+    return partial(AxiMpaDatapath, lanes, measure=2048 if lanes == 1 else 0)
+
+
 def test_a_reset_discards_ulpdus_in_the_length_fifo():
-    simulate(partial(AxiMpaDatapath, 1, measure=128), a_reset_discards_ulpdus_in_the_length_fifo)
+    simulate(design(1), a_reset_discards_ulpdus_in_the_length_fifo)
 
 
 @pytest.mark.parametrize("lanes", shortened("MpaDatapath has tests at other widths", 2, [1, 4, 2, 8, 16]))
 def test_registers_can_be_read_and_written(lanes):
-    simulate(partial(AxiMpaDatapath, lanes), registers_can_be_read_and_written)
+    simulate(design(lanes), registers_can_be_read_and_written)
 
 
 @pytest.mark.parametrize("lanes", shortened("MpaDatapath has tests at other widths", 2, [1, 4, 2, 8, 16]))
 @pytest.mark.parametrize("bench", [any_beat_of_rx_mpa_may_be_short, the_verdict_is_on_the_last_beat])
 def test_beats(bench, lanes):
-    simulate(partial(AxiMpaDatapath, lanes), bench, parameters={"lanes": lanes})
+    simulate(design(lanes), bench, parameters={"lanes": lanes})
 
 
 @pytest.mark.parametrize("pauses", [False, True])
 @pytest.mark.parametrize("lanes", shortened("MpaDatapath has tests at other widths", 2, [1, 4, 2, 8, 16]))
 def test_fpdus_are_looped_back(lanes, pauses):
     parameters = {"lanes": lanes, "pauses": pauses}
-    simulate(partial(AxiMpaDatapath, lanes), fpdus_are_looped_back, parameters=parameters)
+    simulate(design(lanes), fpdus_are_looped_back, parameters=parameters)
