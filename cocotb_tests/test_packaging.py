@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from open_rnic.cocotb_tests.plugins.system_packages import needs
-from open_rnic.host_driver.lib.optional_packages import EXTRAS
+from open_rnic.host_driver.lib.optional_packages import EXTRAS, way_to
 from open_rnic.host_driver.tools.split.model import Setting, figures
 from open_rnic.host_driver.tools.split.profile import Device, Host, Link, find
 from open_rnic.host_driver.tools.split.stages import RTL, Split
@@ -66,7 +66,7 @@ def test_a_command_names_the_missing_extra(extra, package, arguments, tmp_path):
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith("rnic: ")
-    assert f"the Python package {package} is missing: install open-rnic[{extra}]" in done.stderr
+    assert f"the Python package {package} is missing: {way_to(extra)}" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [
@@ -90,9 +90,9 @@ def test_without_extras_splits_have_the_shipped_figures_of_a_device(tmp_path):
 
 @pytest.mark.parametrize(("arguments", "what"), [
     (["--device", "85f"], "no figures for LFE5UM5G-85F-8 come with this package: "
-                          "rnic bench rtl --part 85f measures them, with open-rnic[bench]"),
-    (["--run"], "the Python package cocotb is missing: install open-rnic[bench]"),
-    (["--html", "page.html"], "the Python package matplotlib is missing: install open-rnic[bench]"),
+                          "rnic bench rtl --part 85f measures them; for that, " + way_to("bench")),
+    (["--run"], f"the Python package cocotb is missing: {way_to('bench')}"),
+    (["--html", "page.html"], f"the Python package matplotlib is missing: {way_to('bench')}"),
 ])  # fmt: skip
 def test_splits_name_the_extra_that_gives_further_figures(arguments, what, tmp_path):
     done = rnic(EVERYTHING, "split", "--host", "cortex-a53", *arguments, cwd=tmp_path)
@@ -104,7 +104,7 @@ def test_splits_name_the_extra_that_gives_further_figures(arguments, what, tmp_p
 def test_extras_match_pyproject():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for extra, packages in EXTRAS.items():
-        named = {each.partition(">")[0] for each in project["optional-dependencies"][extra]}
+        named = {each.partition(">")[0] for each in project["optional-dependencies"][extra]} - {"open-rnic[sim,boards]"}
         assert named == set(packages)
         assert not named & {each.partition(">")[0] for each in project["dependencies"]}
 

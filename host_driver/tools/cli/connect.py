@@ -10,11 +10,13 @@ from open_rnic.host_driver.tools.cli.common import interruptible, with_options
 from open_rnic.host_driver.tools.cli.endpoint import (
     BindOption,
     EndpointOptions,
+    HostArgument,
     ModelOption,
     PortArgument,
     Report,
     Talk,
     converse,
+    peer_of,
 )
 from open_rnic.rtl.registers import Role
 
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
 
 @with_options
 def connect(
-    host: Annotated[str, typer.Argument(metavar="HOST", help="The responder's name or address.")],
-    port: PortArgument,
+    host: HostArgument,
     options: EndpointOptions,
+    port: PortArgument = None,
     bind: BindOption = None,
     model: ModelOption = None,
     fallback: Annotated[
@@ -49,6 +51,7 @@ def connect(
     The exit status is 0 if the connection was closed in order, 1 if it failed, 2 if the command cannot be carried out
     as given, 3 if the connection was rejected, and 4 if a Terminate ended it.
     """
+    host, port = peer_of(host, port)
     config = options.configuration(Role.INITIATOR, model, fallback=fallback)
     report = Report(options.as_json)
     work = _run(host, port, config, options.network(), report, fallback, bind, options.talk())

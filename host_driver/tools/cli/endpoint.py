@@ -78,6 +78,16 @@ def peer_port(text: str | int) -> int:
     return port
 
 
+def peer_of(host: str, port: int | None) -> tuple[str, int]:
+    """Return the host and the port of HOST PORT, HOST:PORT or [ADDRESS]:PORT; raises UsageError without a port."""
+    if port is None:
+        host, colon, number = host.rpartition(":")
+        if not colon or (":" in host and not host.endswith("]")):
+            raise UsageError(f"the responder's port is missing: {host + colon + number} PORT")
+        port = peer_port(number)
+    return host.removeprefix("[").removesuffix("]"), port
+
+
 def keep_alive_times(text: str | KeepAlive) -> KeepAlive:
     """Parse SECONDS, and perhaps the seconds between two probes, and their number."""
     if isinstance(text, KeepAlive):
@@ -91,7 +101,10 @@ def keep_alive_times(text: str | KeepAlive) -> KeepAlive:
         raise typer.BadParameter(str(error)) from None
 
 
-PortArgument = Annotated[int, typer.Argument(metavar="PORT", parser=peer_port, help="The responder's TCP port.")]
+HostArgument = Annotated[str, typer.Argument(metavar="HOST", help="The responder's name or address, or HOST:PORT.")]
+PortArgument = Annotated[
+    int | None, typer.Argument(metavar="PORT", parser=peer_port, help="Its TCP port, if that is not behind HOST.")
+]
 PortOption = Annotated[
     int, typer.Option("--port", metavar="N", parser=port_number, help="The TCP port; 0 lets the system choose.")
 ]

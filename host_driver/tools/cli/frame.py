@@ -69,7 +69,7 @@ class FramingOptions:
 def frame(options: FramingOptions) -> None:
     """Make FPDUs: each line of input is a ULPDU, each line of output its FPDU, both in hex.
 
-    An empty line is a ULPDU of no octets.
+    An empty line is a ULPDU of no octets. The input may have spaces, as in 00 11 22.
     """
 
     async def run() -> None:
@@ -230,12 +230,12 @@ async def _from_hex(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, byt
     number = 0
     async for line in lines:
         number += 1
-        digits = line.strip()
+        digits = b"".join(line.split())
         try:
             octets = binascii.unhexlify(digits)
         except ValueError:
             text = line.decode(errors="replace").rstrip()
-            if bad := re.search(r"[^0-9a-fA-F]", text.lstrip()):
+            if bad := re.search(r"[^0-9a-fA-F\s]", text.lstrip()):
                 column = len(text) - len(text.lstrip()) + bad.start() + 1
                 raise UsageError(f"line {number}: {bad[0]!r} in column {column} is not a hex digit") from None
             raise UsageError(f"line {number}: an odd number of hex digits, {len(digits)}") from None

@@ -57,7 +57,7 @@ def perftest(
     test: Annotated[ProgramName, typer.Argument(metavar="TEST", help=f"One of {', '.join(ProgramName)}.")],
     options: ConnectionOptions,
     host: Annotated[
-        str | None, typer.Argument(metavar="[HOST]", help="The server; without it, this end is the server.")
+        str | None, typer.Argument(metavar="HOST", help="The server; without it, this end is the server.")
     ] = None,
     port: Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")] = _PORT,
     source: Annotated[

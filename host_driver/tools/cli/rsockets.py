@@ -72,10 +72,10 @@ class StreamOptions(ConnectionOptions):
 def rcopy(
     options: ConnectionOptions,
     source: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="The file to copy; without it, this end is the server.")
+        Path | None, typer.Argument(metavar="FILE", help="The file to copy; without it, this end is the server.")
     ] = None,
     target: Annotated[
-        str | None, typer.Argument(metavar="[HOST[:PATH]]", help="The server, and the file there; default: FILE.")
+        str | None, typer.Argument(metavar="HOST[:PATH]", help="The server, and the file there; default: FILE.")
     ] = None,
     folder: Annotated[
         Path | None,

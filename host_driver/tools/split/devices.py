@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from open_rnic.host_driver.lib.optional_packages import MissingExtraError
+from open_rnic.host_driver.lib.optional_packages import MissingExtraError, way_to
 from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS
 from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
 from open_rnic.host_driver.tools.bench.rtl.store import Store, folder
@@ -47,7 +47,7 @@ def device(name: str, store: Path | None = None) -> Found:
     shipped = find(Device, name) if name in known(Device) else None
     if not measured and shipped is None:
         raise ProfileError(f"no figures for {PARTS[name].title} come with this package: "
-                           f"rnic bench rtl --part {name} measures them, with open-rnic[bench]")  # fmt: skip
+                           f"rnic bench rtl --part {name} measures them; for that, {way_to('bench')}")  # fmt: skip
     lanes = dict(shipped.lanes) if shipped else {}
     origins = []
     if measured:

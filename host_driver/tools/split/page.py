@@ -11,6 +11,7 @@ from importlib.resources import files
 from math import log2
 from typing import Any
 
+from open_rnic.host_driver.lib.optional_packages import missing
 from open_rnic.host_driver.tools.split.model import LINK, RATES, REFERENCE, Prediction, sources
 from open_rnic.host_driver.tools.split.report import Report, crossovers, front, standing
 from open_rnic.host_driver.tools.split.sizes import size_of
@@ -35,7 +36,7 @@ def page(report: Report, command: str, day: date) -> str:
     try:
         import matplotlib
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("the Python package matplotlib is missing: install open-rnic[bench]") from None
+        raise missing("matplotlib", "bench") from None
     from jinja2 import Environment, StrictUndefined
 
     # Text stays text, so that readers can search it and programs can read it aloud; ids are reproducible.

@@ -11,6 +11,8 @@ from contextlib import ExitStack, closing, contextmanager
 from multiprocessing import resource_tracker
 from tempfile import TemporaryDirectory
 
+from open_rnic.host_driver.lib.optional_packages import missing
+
 __all__ = ["executor"]
 
 _ANSWER = "10s"  # time limit for a scheduler to answer
@@ -29,7 +31,7 @@ def executor(scheduler: str | None = None) -> Iterator[tuple[Executor, int]]:
         import dask
         from distributed import Client, LocalCluster
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("the Python package distributed is missing: install open-rnic[bench]") from None
+        raise missing("distributed", "bench") from None
     for name in ("distributed", "distributed.client"):  # these loggers report each connection that is made or closed
         logging.getLogger(name).setLevel(logging.CRITICAL)
 

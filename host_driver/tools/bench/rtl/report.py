@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from open_rnic.host_driver.lib.optional_packages import missing
 from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS, DATA_PATH, REFERENCE
 from open_rnic.host_driver.tools.bench.rtl.cycles import Cycles, Flow, Latency
 from open_rnic.host_driver.tools.bench.rtl.jobs import tool_version
@@ -134,7 +135,7 @@ class Report:
         try:
             from matplotlib.figure import Figure
         except ModuleNotFoundError:
-            raise ModuleNotFoundError("the Python package matplotlib is missing: install open-rnic[bench]") from None
+            raise missing("matplotlib", "bench") from None
 
         folder.mkdir(parents=True, exist_ok=True)
         files = []

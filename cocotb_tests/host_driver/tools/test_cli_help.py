@@ -1,0 +1,78 @@
+"""Help at every width, and ``rnic doctor``."""
+
+import json
+import os
+import re
+import shutil
+
+import pytest
+from typer.main import get_command
+
+from open_rnic.cocotb_tests.host_driver.tools.test_cli_program import rnic
+from open_rnic.host_driver.tools import cli, doctor
+from open_rnic.host_driver.tools.cli.help import WIDTH
+
+PROGRAM = get_command(cli.app)
+COMMANDS = {
+    (), *((name,) for name in PROGRAM.commands),
+    *((group, name) for group in ("bench", "interop") for name in PROGRAM.commands[group].commands),
+}  # fmt: skip
+
+
+def text(command, monkeypatch, capsys, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert cli.run([*command, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("command", sorted(COMMANDS), ids=" ".join)
+def test_help_cuts_no_name_and_stays_within_the_terminal(command, width, monkeypatch, capsys):
+    lines = text(command, monkeypatch, capsys, width).splitlines()
+    assert max(map(len, lines)) <= min(width, WIDTH)
+    assert not [line for line in lines[1:] if "…" in line or line.endswith("...")]  # line 0 has [ARGS]...
+
+
+def test_the_first_screen_lists_every_command_under_its_purpose(monkeypatch, capsys):
+    out = text((), monkeypatch, capsys, 80)
+    groups = dict(re.findall(r"^(\w+):\n((?:  .*\n)+)", out, re.MULTILINE))
+    assert list(groups) == ["Connect", "Boards", "Verify", "Study", "Options"]
+    del groups["Options"]
+    assert sorted(re.findall(r"^  (\w+)", "".join(groups.values()), re.MULTILINE)) == sorted(PROGRAM.commands)
+
+
+def test_the_shell_completes_commands():
+    shell = {"_RNIC_COMPLETE": "complete_bash", "COMP_WORDS": "rnic lis", "COMP_CWORD": "1"}
+    status, out, _ = rnic(env=os.environ | shell)
+    assert (status, out.split()) == (0, ["listen"])
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """A machine without programs, networks, TAP devices and extras."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(doctor, "_TUN", tmp_path / "tun")
+    monkeypatch.setattr("open_rnic.host_driver.devices.udp.finding.interfaces", dict)
+    monkeypatch.setattr("open_rnic.host_driver.lib.optional_packages._installed", lambda module: False)
+
+
+def test_the_doctor_says_how_to_get_what_is_missing(bare, capsys):
+    assert cli.run(["doctor", "--json"]) == 0
+    found = {each["part"]: each for each in json.loads(capsys.readouterr().out)}
+    for part in ("extra sim", "extra boards", "extra bench", "c++", "openFPGALoader", "networks", "TAP devices"):
+        assert not found[part]["there"], part
+        assert found[part]["remedy"], part
+    assert "pip install '.[sim]'" in found["extra sim"]["remedy"]
+    assert "openfpgaloader" in found["openFPGALoader"]["remedy"]
+
+
+def test_the_doctor_finds_what_is_there(capsys):
+    assert cli.run(["doctor", "extra sim", "c++"]) == 0
+    assert f"ok       c++: {shutil.which('c++')}" in capsys.readouterr().out
+
+
+def test_a_missing_part_that_was_asked_for_is_an_error(bare, capsys):
+    assert cli.run(["doctor", "c++", "tshark", "c++"]) == 1
+    assert capsys.readouterr().err == "rnic: c++ and tshark are missing\n"
+    assert cli.run(["doctor", "nothing"]) == 2
+    assert "'nothing' is not a part; there are extra sim," in capsys.readouterr().err
