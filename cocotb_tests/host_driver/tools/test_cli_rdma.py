@@ -677,7 +677,8 @@ def test_a_responder_is_named_by_host_and_port(host, port):
 
 
 @pytest.mark.parametrize(("host", "line"), [
-    ("127.0.0.1", "the responder's port is missing: 127.0.0.1 PORT"), ("::1", "the responder's port is missing: ::1 PORT"),
+    ("127.0.0.1", "the responder's port is missing: 127.0.0.1 PORT"),
+    ("::1", "the responder's port is missing: ::1 PORT"),
     ("127.0.0.1:0", "Invalid value: port 0 cannot be connected to"),
 ])  # fmt: skip
 def test_a_responder_without_a_port_is_an_error(rnic, host, line):
