@@ -17,7 +17,8 @@
 # make boards: set everything up, build the bitstreams of all boards, and put what came of it into docs/boards.md.
 # make site: set everything up, and make the pages of docs a site in build/site.
 # make clean: delete all that was made, and empty the user's cache.
-# All but the last check first for what only the system can give.
+# make help: show these lines.
+# All but the last two check first for what only the system can give.
 
 # Python keeps the bytecode of modules: tests start some thousand processes, which would compile them again each.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,10 +37,13 @@ FOLDERS := rtl host_driver boards cocotb_tests
 # read what the other has not written yet, and crash.
 COMPILED := yosys nextpnr-ecp5 nextpnr-ice40 nextpnr-himbaechel-gowin boolector
 
-.PHONY: demo test test-changed test-needs-system test-long costs prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs site clean system
+.PHONY: demo help test test-changed test-needs-system test-long costs prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs site clean system
 
 demo: setup
 	$(BIN)/rnic demo
+
+help:
+	@sed -n '/^$$/q; /^# make /,$$s/^# //p' Makefile
 
 test: setup
 	$(BIN)/pytest $(ALL_CORES)
