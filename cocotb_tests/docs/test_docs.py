@@ -1,6 +1,7 @@
 """The documentation: commands and examples work, their output is as shown, and links are valid."""
 
 import functools
+import os
 import re
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiStreamFrame
 
 from open_rnic.cocotb_tests.harness import bench, simulate
+from open_rnic.cocotb_tests.mpa.axi import MpaAxi
 from open_rnic.cocotb_tests.plugins.limits import HANG
-from open_rnic.cocotb_tests.system.test_axi import Axi
+from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.cocotb_tests.system.test_axi_rdma import Device
 from open_rnic.host_driver.tools import cli
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
@@ -20,7 +22,8 @@ from open_rnic.rtl.rdma.axi import AxiRdmaDatapath
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+OWN = ROOT / "docs" / "examples" / "own_testbench.py"
+EXAMPLES = sorted({*OWN.parent.glob("*.py")} - {OWN})
 VERILOG = (ROOT / "docs" / "verilog.md").read_text()
 
 
@@ -54,6 +57,16 @@ def test_an_example_runs_and_prints_the_documented_output(example, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     if not is_test:
         assert done.stdout in blocks("text", page)
+
+
+@needs("iverilog")
+def test_the_example_of_a_testbench_of_ones_own_passes(tmp_path):
+    assert any(OWN.read_text() in blocks("python", page.read_text()) for page in PAGES)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run([sys.executable, OWN], cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True,
+                          text=True, timeout=HANG, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "TESTS=2 PASS=2" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -128,7 +141,7 @@ async def follow(listing, clk, registers, sources, sinks, memory=None):
 
 @bench(cycles=5000)
 async def the_listing_brings_a_connection_up(dut):
-    axi = Axi(dut)
+    axi = MpaAxi(dut)
     sources = {"s_axis_mpa": axi.mpa_in, "s_axis_ulpdu": axi.ulpdu_in}
     sinks = {"m_axis_mpa": axi.mpa_out, "m_axis_ulpdu": axi.ulpdu_out}
     listing, _of_rdma = blocks("text", VERILOG)

@@ -2,49 +2,23 @@
 
 import itertools
 import random
-import warnings
 from functools import partial
 
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
-from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiStreamBus, AxiStreamFrame, AxiStreamSink, AxiStreamSource
+from cocotbext.axi import AxiStreamFrame
 
 from open_rnic.cocotb_tests.harness import bench, parameter, simulate
+from open_rnic.cocotb_tests.mpa.axi import MpaAxi
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
 from open_rnic.rtl.registers import BY_NAME, IDENTITY, MAP, Access, EventKind, Verdict
 
-# cocotbext-axi 0.1.28 still calls functions that cocotb 2 has deprecated.
-warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"cocotbext\.axi\.")
-
-
-class Axi:
-    """Drivers for all ports, and access to registers by name."""
-
-    def __init__(self, dut):
-        def port(kind, prefix):
-            return kind(AxiStreamBus.from_prefix(dut, prefix), dut.clk, dut.rst)
-
-        self.registers = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), dut.clk, dut.rst)
-        self.ulpdu_in, self.mpa_in = port(AxiStreamSource, "s_axis_ulpdu"), port(AxiStreamSource, "s_axis_mpa")
-        self.ulpdu_out, self.mpa_out = port(AxiStreamSink, "m_axis_ulpdu"), port(AxiStreamSink, "m_axis_mpa")
-        self.all = self.ulpdu_in, self.mpa_in, self.ulpdu_out, self.mpa_out
-
-    async def get(self, name):
-        return await self.registers.read_dword(BY_NAME[name].address)
-
-    async def set(self, name, **fields):
-        register = BY_NAME[name]
-        word = register.reset
-        for field, value in fields.items():
-            word = word & ~register[field].mask | register[field].put(value)
-        await self.registers.write_dword(register.address, word)
-
 
 @bench(cycles=200_000)
 async def registers_can_be_read_and_written(dut):
-    axi = Axi(dut)
+    axi = MpaAxi(dut)
     for channel in (axi.registers.read_if.r_channel, axi.registers.write_if.b_channel):
         channel.set_pause_generator(itertools.cycle(random.choices([0, 1], k=97)))
     assert await axi.get("IDENTITY") == IDENTITY
@@ -61,7 +35,7 @@ async def registers_can_be_read_and_written(dut):
 @bench(cycles=500_000)
 async def fpdus_are_looped_back(dut):
     """The FPDUs of the transmit port are those of the software, and are sent to the receive port."""
-    axi = Axi(dut)
+    axi = MpaAxi(dut)
     if parameter("pauses"):
         for each in axi.all:
             each.set_pause_generator(itertools.cycle(random.choices([0, 1], k=997)))
@@ -98,7 +72,7 @@ async def fpdus_are_looped_back(dut):
 @bench(cycles=50_000)
 async def any_beat_of_rx_mpa_may_be_short(dut):
     """Short beats occur without ``tlast``: octets whose ``tkeep`` is 0 are null octets of AXI4-Stream."""
-    axi = Axi(dut)
+    axi = MpaAxi(dut)
     await axi.set("CONFIG", rdmap=0)
     await axi.set("CONTROL", tx_enable=1, rx_enable=1)
     width = 4 * parameter("lanes")
@@ -117,7 +91,7 @@ async def any_beat_of_rx_mpa_may_be_short(dut):
 
 @bench(cycles=50_000)
 async def the_verdict_is_on_the_last_beat(dut):
-    axi = Axi(dut)
+    axi = MpaAxi(dut)
     await axi.set("CONFIG", rdmap=0)
     await axi.set("CONTROL", tx_enable=1, rx_enable=1)
     fpdu = FpduFramer(markers=False, crc=True).frame(bytes(100))
@@ -128,7 +102,7 @@ async def the_verdict_is_on_the_last_beat(dut):
 
 @bench(cycles=20_000)
 async def a_reset_discards_ulpdus_in_the_length_fifo(dut):
-    axi = Axi(dut)
+    axi = MpaAxi(dut)
     await axi.ulpdu_in.send(AxiStreamFrame(b"of the last connection"))
     await axi.ulpdu_in.wait()
     await ClockCycles(dut.clk, 50)

@@ -2,22 +2,18 @@
 
 import functools
 import random
-import warnings
 
 from cocotbext.axi import AxiStreamBus, AxiStreamFrame, AxiStreamMonitor
 
 from open_rnic.cocotb_tests.harness import bench, simulate
 from open_rnic.cocotb_tests.mpa import Fault, MpaMonitor, MpaSink, MpaSource
-from open_rnic.cocotb_tests.system.test_axi import Axi
+from open_rnic.cocotb_tests.mpa.axi import MpaAxi
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
-
-# cocotbext-axi 0.1.28 still calls functions that cocotb 2 has deprecated.
-warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"cocotbext\.axi\.")
 
 
 async def enable(dut):
     """Enable MPA at once, with markers and CRCs both ways and without the rules of RDMAP."""
-    axi = Axi(dut)
+    axi = MpaAxi(dut)
     await axi.set("CONFIG", rdmap=0, markers_tx=1, markers_rx=1)
     await axi.set("CONTROL", tx_enable=1, rx_enable=1)
     return axi
