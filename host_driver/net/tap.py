@@ -60,6 +60,15 @@ class Tap:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fd = _open(name)
 
+    @classmethod
+    def existing(cls, name: str) -> Tap:
+        """Return the port of a device that exists, and raise PortError if it does not: its name may be mistyped."""
+        names = [each for _, each in socket.if_nameindex()]
+        if name not in names:
+            raise PortError(f"no TAP device {name}: this machine has {', '.join(names) or 'no network interface'}; "
+                            f"ip tuntap add {name} mode tap makes one")  # fmt: skip
+        return cls(name)
+
     def start(self) -> None:
         """Begin to receive frames in the running event loop."""
         self._loop = asyncio.get_running_loop()

@@ -102,7 +102,7 @@ class TcpChoice:
             yield KERNEL
             return
         mac, address, gateway = self.address.mac, self.address.address, self.address.gateway
-        port = Tap(self.place) if self.kind.startswith("tap") else QemuPort(Path(self.place))
+        port = Tap.existing(self.place) if self.kind.startswith("tap") else QemuPort(Path(self.place))
         if isinstance(self.rnic, names.SimulatedRnic):
             board = endpoint.simulated(self.rnic.place, address, gateway)
             async with port, board as whole, Pipe(port, whole.port):

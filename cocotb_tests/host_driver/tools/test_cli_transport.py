@@ -42,6 +42,8 @@ def test_rping_pings_a_server_behind_a_tap_device():
         ("tap:rn0,10.9.0.1/24", "10.9.0.3", "10.9.0.1 is in use by "),
         ("tap:rn0,10.9.0.2/24", "10.9.0.1", "cannot connect to 10.9.0.1 port 7174: Connection refused"),
         ("tap:rn0,10.9.0.2/24", "192.0.2.1", "no route to 192.0.2.1"),
+        ("tap:rn,10.9.0.2/24", "10.9.0.1",
+         "no TAP device rn: this machine has lo, rn0; ip tuntap add rn mode tap makes one"),
         ("tap:lo,10.9.0.2/24", "10.9.0.1", "no TAP device lo: another kind of interface has this name"),
     ],
 )
