@@ -24,7 +24,9 @@ from open_rnic.host_driver.ddp.segments import (
     MAX_MESSAGE,
     Message,
     next_msn,
+    tagged_segment,
     tagged_segments,
+    untagged_segment,
     untagged_segments,
 )
 from open_rnic.rtl.formats.opcodes import FIRST_MSN, Opcode
@@ -55,6 +57,8 @@ __all__ = [
     "next_msn",
     "refusal",
     "source_refusal",
+    "tagged_segment",
     "tagged_segments",
+    "untagged_segment",
     "untagged_segments",
 ]

@@ -1,7 +1,7 @@
 """Why an end must refuse a segment: the checks of RFC 5041 §7.1, RFC 5040 §5 and §7, without side effects.
 
-All who receive ask here, so they agree: the stream in software, the engine's twin, and the host of an engine in a
-device, which learns only that a segment was refused, and its header.
+All who receive ask here, so they agree: the engine in software, and the host of an engine in a device, which learns
+only that a segment was refused, and its header.
 """
 
 from __future__ import annotations

@@ -19,14 +19,30 @@ class Message(Protocol):
     def __getitem__(self, octets: slice, /) -> Octets: ...
 
 
+def tagged_segment(opcode: Opcode, stag: int, to: int, message: Message, at: int, mulpdu: int) -> Tagged:
+    """Return the segment of a message for a tagged buffer from octet ``at`` on, of at most ``mulpdu`` octets."""
+    end = at + mulpdu - TAGGED_OCTETS
+    return Tagged(opcode, stag, (to + at) % 2**64, end >= len(message), message[at:end])
+
+
+def untagged_segment(
+    opcode: Opcode, qn: int, msn: int, message: Message, at: int, mulpdu: int, stag: int = 0
+) -> Untagged:
+    """Return the segment of a message for an untagged queue from octet ``at`` on, of at most ``mulpdu`` octets.
+
+    ``stag`` is the Invalidate STag, 0 if the message has none.
+    """
+    end = at + mulpdu - UNTAGGED_OCTETS
+    return Untagged(opcode, qn, msn, at, end >= len(message), message[at:end], stag)
+
+
 def tagged_segments(opcode: Opcode, stag: int, to: int, message: Message, mulpdu: int) -> Iterator[bytes]:
     """Cut a message for a tagged buffer into ULPDUs of at most ``mulpdu`` octets.
 
     A message of no octets has one segment.
     """
-    room = mulpdu - TAGGED_OCTETS
-    for at in range(0, len(message) or 1, room):
-        yield Tagged(opcode, stag, to + at, at + room >= len(message), message[at : at + room]).encode()
+    for at in range(0, len(message) or 1, mulpdu - TAGGED_OCTETS):
+        yield tagged_segment(opcode, stag, to, message, at, mulpdu).encode()
 
 
 def untagged_segments(
@@ -36,10 +52,8 @@ def untagged_segments(
 
     A message of no octets has one segment. ``stag`` is the Invalidate STag, 0 if the message has none.
     """
-    room = mulpdu - UNTAGGED_OCTETS
-    for mo in range(0, len(message) or 1, room):
-        last = mo + room >= len(message)
-        yield Untagged(opcode, qn, msn, mo, last, message[mo : mo + room], stag).encode()
+    for at in range(0, len(message) or 1, mulpdu - UNTAGGED_OCTETS):
+        yield untagged_segment(opcode, qn, msn, message, at, mulpdu, stag).encode()
 
 
 def next_msn(msn: int) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from open_rnic.host_driver.device import Device, DeviceError, Event, Ulpdu
 from open_rnic.host_driver.lib.waiting import Gate
 from open_rnic.host_driver.mpa.datapath import MpaDatapath
-from open_rnic.host_driver.rdma.engine import CopiedMemory, Engine, MappedMemory
+from open_rnic.host_driver.rdma.engine import CopiedMemory, MappedMemory, Twin
 from open_rnic.rtl.registers import BY_NAME, DirectionState, EventKind, Rtr
 
 if TYPE_CHECKING:
@@ -57,15 +57,15 @@ class SoftwareDevice(Device):
     def __init__(self, *, lanes: int = 4, offload: bool = False, octets: int = 0) -> None:
         self.lanes = lanes
         self._path = MpaDatapath(lanes=lanes)
-        self._engine: Engine | None = None
+        self._twin: Twin | None = None
         if offload:
             if octets:
                 own = _OwnMemory(octets)
                 self.memory = CopiedMemory(own, octets)
-                self._engine = Engine(own, reads=128)
+                self._twin = Twin(own, reads=128)
             else:
                 mapped = self.memory = MappedMemory()
-                self._engine = Engine(mapped, reads=128)
+                self._twin = Twin(mapped, reads=128)
             self._path.seen = self._report_rtrs
         self._closed = False
         self._gate = Gate()
@@ -74,8 +74,8 @@ class SoftwareDevice(Device):
     async def get(self, register: str) -> int:
         """Return the register's word; raises ValueError for an unknown name."""
         self._check()
-        if self._engine and register.startswith(_ENGINE):
-            return self._engine.read(register)
+        if self._twin and register.startswith(_ENGINE):
+            return self._twin.read(register)
         return self._path.read(register)
 
     async def set(self, register: str, value: int) -> None:
@@ -94,10 +94,10 @@ class SoftwareDevice(Device):
 
     async def interrupt(self) -> None:
         """See Device."""
-        engine = self._engine
-        if engine is None:
+        twin = self._twin
+        if twin is None:
             raise DeviceError("it has no RDMA engine")
-        await self._until(lambda: engine.irq)
+        await self._until(lambda: twin.irq)
 
     async def next_event(self) -> Event:
         """Pop the event FIFO, as a read of EVENT does; waits for an event."""
@@ -174,24 +174,24 @@ class SoftwareDevice(Device):
             raise DeviceError("the device has been closed")
 
     def _write(self, register: str, value: int) -> None:
-        if self._engine and register.startswith(_ENGINE):
-            self._engine.write(register, value)
+        if self._twin and register.startswith(_ENGINE):
+            self._twin.write(register, value)
             return
         self._path.write(register, value)
-        if self._engine and register == "CONTROL" and value & _RESET:
-            self._engine.reset()
+        if self._twin and register == "CONTROL" and value & _RESET:
+            self._twin.reset()
 
     def _report_rtrs(self, event: Event) -> None:
-        assert self._engine
+        assert self._twin
         match event.kind:
             case EventKind.RTR_SENT:
-                self._engine.rtr_sent(Rtr(event.detail))
+                self._twin.engine.rtr_sent(Rtr(event.detail))
             case EventKind.RTR_RECEIVED:
-                self._engine.rtr_received(Rtr(event.detail), event.value)
+                self._twin.engine.rtr_received(Rtr(event.detail), event.value)
             case EventKind.RESPONSE_RECEIVED:
-                self._engine.rtr_answered()
+                self._twin.engine.rtr_answered()
 
-    def _run_engine(self, engine: Engine) -> None:
+    def _run_engine(self, engine: Twin) -> None:
         received = self._path.ulpdus.good
         while received and engine.receive(received.peek()):
             received.pop()
@@ -203,11 +203,11 @@ class SoftwareDevice(Device):
 
     def _passed(self) -> deque[bytes] | None:
         """The ULPDUs that the engine has passed to the host; None if it does not take any, or has passed none."""
-        return self._engine.passed if self._engine and self._engine.enabled else None
+        return self._twin.ulpdus if self._twin and self._twin.enabled else None
 
     def _look(self) -> None:
-        if self._engine and self._engine.enabled and not self._closed:
-            self._run_engine(self._engine)
+        if self._twin and self._twin.enabled and not self._closed:
+            self._run_engine(self._twin)
         self._event_gate.look()  # events are seen before the octets that they announce
         self._gate.look()
 
@@ -229,8 +229,8 @@ class SoftwareDevice(Device):
         return self._path.rx_octets < _ROOM
 
     def _has_ulpdu(self) -> bool:
-        if self._engine and self._engine.enabled:
-            return bool(self._path.ulpdus.stream or self._engine.passed)
+        if self._twin and self._twin.enabled:
+            return bool(self._path.ulpdus.stream or self._twin.ulpdus)
         return bool(self._path.ulpdus)
 
     def _is_drained(self) -> bool:

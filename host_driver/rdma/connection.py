@@ -30,7 +30,7 @@ from open_rnic.host_driver.mpa.rtr import is_terminate_instead_of_rtr
 from open_rnic.host_driver.observer import Observer, Reported, Seen
 from open_rnic.host_driver.rdma.memory import Access, Growing, Piece, ProtectionDomain, Region
 from open_rnic.host_driver.rdma.offload import OffloadStream
-from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
+from open_rnic.host_driver.rdma.stream import Receive, SoftwareStream, Stream, Work
 from open_rnic.host_driver.rdma.work import (
     Completion,
     CompletionQueue,
@@ -183,13 +183,13 @@ class Connection:
         self._room: deque[asyncio.Future[None]] = deque()
         self._end_task: asyncio.Task[None] | None = None
         if negotiated.rtr_send is not Rtr.NONE:
-            self._stream.rtr_sent(negotiated.rtr_send)
+            self._stream.progress.rtr_sent(negotiated.rtr_send)
         if negotiated.role is Role.INITIATOR or negotiated.model is Model.CLIENT_SERVER:
             self._rtr_known.set()
         watch.attach(self._event)
         if isinstance(stream, OffloadStream):
             stream.follow = partial(self._ending, self._follow)
-        transmit = self._serve if isinstance(stream, OffloadStream) else self._transmit
+        transmit = partial(self._transmit, stream) if isinstance(stream, SoftwareStream) else self._serve
         self._tasks = [asyncio.create_task(self._ending(work)) for work in (transmit, self._receive)]
 
     def __repr__(self) -> str:
@@ -380,8 +380,7 @@ class Connection:
                 await self._lower.flush()
                 await self._lower.delivered(lambda: self._taken, lambda: self._blocked or self._silent.is_set())
                 await self._settle()  # requests that arrived before the close are answered before it (RFC 5040 §5.2.1)
-                self._stream.shut = True
-                self._stream.control()
+                self._stream.control(shut=True)
                 await self._lower.finish()
             except MpaConnectionError as error:
                 self._fail(error)
@@ -416,8 +415,7 @@ class Connection:
         raises; ``error`` is the error that ended the connection.
         """
         self._closing = True
-        self._stream.drops = True
-        self._stream.control()
+        self._stream.control(drops=True)
         self._posted.set()
         if self.error is None:
             with contextlib.suppress(RdmaError, TimeoutError):
@@ -553,10 +551,10 @@ class Connection:
                 self._opened.set()
             case EventKind.RTR_RECEIVED:
                 self.rtr = Rtr(event.detail)
-                self._stream.rtr_received(self.rtr, event.value)
+                self._stream.progress.rtr_received(self.rtr, event.value)
                 self._rtr_known.set()
             case EventKind.RESPONSE_RECEIVED:
-                self._stream.rtr_answered()
+                self._stream.progress.rtr_answered()
                 self._wake.set()
 
     async def _ending(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -568,25 +566,19 @@ class Connection:
             failed.__cause__ = error
             self._end(failed, failed.terminate.encode())
 
-    async def _transmit(self) -> None:
-        stream, lower = self._stream, self._lower
+    async def _transmit(self, stream: SoftwareStream) -> None:
+        lower = self._lower
         try:
             while not stream.ended:
                 self._wake.clear()
-                ulpdus, octets = [], 0
-                while octets < BATCH and (ulpdu := stream.next_ulpdu(self._mulpdu)) is not None:
-                    ulpdus.append(ulpdu)
-                    octets += len(ulpdu)
-                if ulpdus:
+                if ulpdus := stream.next_ulpdus(BATCH):
                     await lower.send_ulpdus(ulpdus)
+                    stream.handed_over()
                 self._look()
                 if not ulpdus:
                     await self._wake.wait()
         except MpaConnectionError as error:
             self._fail(error)
-
-    def _mulpdu(self) -> int:
-        return self.mulpdu
 
     async def _serve(self) -> None:
         """Follow a stream whose DDP is in the device."""
@@ -801,7 +793,7 @@ async def open_stream(
     QueueFullError as ``Connection.post_receives`` does, DeviceError, and MpaConnectionError if DDP cannot be in the
     device, but must be.
     """
-    stream = Stream(domain, waits=options.receiver_waits)
+    stream: Stream = SoftwareStream(domain, waits=options.receiver_waits)
     if device.memory is not None:
         try:
             stream = await OffloadStream.open(domain, device, waits=options.receiver_waits)

@@ -26,15 +26,13 @@ from open_rnic.host_driver.ddp import (
     Place,
     ReadRequest,
     Tagged,
-    Terminate,
-    Untagged,
     decode,
     refusal,
     source_refusal,
 )
 from open_rnic.host_driver.device import Device, DeviceError
-from open_rnic.host_driver.rdma.engine import EngineMemory, commands
-from open_rnic.host_driver.rdma.memory import Access, DeviceBuffer, Growing, Piece, ProtectionDomain, Region, View
+from open_rnic.host_driver.rdma.engine import EngineMemory, Progress, commands
+from open_rnic.host_driver.rdma.memory import Access, DeviceBuffer, Growing, ProtectionDomain, Region, View
 from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
 from open_rnic.host_driver.rdma.work import ReceiveRequest, WorkRequest
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS
@@ -50,7 +48,7 @@ _MSNS = 1 << 32
 
 
 class OffloadStream(Stream):
-    """A ``Stream`` in a device. Its ``receive`` takes only the ULPDUs that the engine has passed to the host.
+    """A ``Stream`` whose engine is in a device. Its ``receive`` takes the ULPDUs that the engine passes to the host.
 
     ``sync`` reads the engine's registers, and must be called after each interrupt. ``blocked`` is whether a Send of the
     peer stalls because no buffer is posted for it, as of the last ``sync``.
@@ -79,13 +77,12 @@ class OffloadStream(Stream):
         *,
         waits: bool = True,
     ) -> None:
-        super().__init__(domain, waits=waits)
+        super().__init__(domain, Progress(), waits)
         self.blocked = False
         self._device = device
         self._memory = memory
         self._sizes = sizes
         self._enabled = False  # commands can be carried out
-        self._stops = False  # the engine begins no other ULPDU
         self._lock = asyncio.Lock()  # held while registers are read that belong together
         self._mulpdu: Callable[[], int] = lambda: 0
         self._limits = 0  # as last written
@@ -99,6 +96,7 @@ class OffloadStream(Stream):
         self._buffers = 0  # the first of the posted buffers are in the engine
         self._given: deque[Receive] = deque()  # these, and withdrawn ones that the engine has not given back
         self._returned = 0  # number of buffers that the engine has given back
+        self._waiting: deque[Work] = deque()  # not yet in the engine
         self._messages: deque[Work] = deque()  # Sends and RDMA Writes in the engine
         self._reading: deque[Work] = deque()  # RDMA Reads in the engine
         self._done = 0  # as last read
@@ -128,24 +126,25 @@ class OffloadStream(Stream):
         self._give_buffers()
         self.control()
 
-    def control(self) -> None:
-        """Apply ``drops`` and ``shut`` to what arrives from now on."""
-        flags = {"enable": True, "waits": self.waits, "drops": self.drops, "shut": self.shut, "stop": self._stops}
+    def control(self, **choices: bool) -> None:
+        """See Stream."""
+        super().control(**choices)
+        now = self.progress
+        flags = {"enable": True, "waits": now.waits, "drops": now.drops, "shut": now.shut, "stop": now.stops}
         if self._enabled:
             self._device.push("RDMA_CONTROL", sum(_CONTROL[name].put(flag) for name, flag in flags.items()))
 
     def _write_limits(self) -> None:
         register = BY_NAME["RDMA_LIMITS"]
-        limits = register["mulpdu"].put(self._mulpdu()) | register["ird"].put(self.ird)
-        limits |= register["ord"].put(min(self.ord, self._sizes["reads"]))
+        limits = register["mulpdu"].put(self._mulpdu()) | register["ird"].put(self.progress.ird)
+        limits |= register["ord"].put(min(self.progress.ord, self._sizes["reads"]))
         if limits != self._limits:
             self._limits = limits
             self._device.push("RDMA_LIMITS", limits)
 
     def stop(self) -> None:
         """See Stream."""
-        self._stops = self.drops = self.shut = True
-        self.control()
+        super().stop()
         if self._freeing is not None:
             self._freeing.cancel()
 
@@ -198,13 +197,13 @@ class OffloadStream(Stream):
         """Unmap memory of the engine when it does not use it any more."""
         if self._memory.retire(address, kept=kept):
             self._retired.append(address)
-            if not self._stops and self._freeing is None:
+            if not self.progress.stops and self._freeing is None:
                 self._freeing = asyncio.get_running_loop().create_task(self._free())
 
     async def _free(self) -> None:
         """Free addresses when the octets that were accepted for them are in memory."""
         with contextlib.suppress(DeviceError):
-            while self._retired and not self._stops:
+            while self._retired and not self.progress.stops:
                 count = len(self._retired)
                 if not await self._placed():
                     break
@@ -224,8 +223,8 @@ class OffloadStream(Stream):
         deadline = asyncio.get_running_loop().time() + PLACED
         while True:
             await self.follow()  # a read of STATUS alone would clear an interrupt
-            if self._stops or self.ended or self.discards:  # words of a ULPDU that was cut off may still be written
-                return False
+            if self.progress.stops or self.ended or self.discards:
+                return False  # words of a ULPDU that was cut off may still be written
             later = (received.get(await self._device.get("RDMA_ULPDUS")) - first) % _COUNT
             if not self._status["placing"] or later >= _BEHIND:
                 return True
@@ -269,7 +268,7 @@ class OffloadStream(Stream):
         if self._enabled:
             self._push(commands.revoke(region.stag))
             # A segment of a Read Response that has begun needs the octets that it had when the peer might read them
-            self._retire(address, kept=bool(region.access & Access.REMOTE_READ) and not self._stops)
+            self._retire(address, kept=bool(region.access & Access.REMOTE_READ) and not self.progress.stops)
         else:
             self._memory.unmap(address)
 
@@ -313,7 +312,7 @@ class OffloadStream(Stream):
             super().check_memory(view)
 
     def _map_message(self, work: Work) -> None:
-        work.address = self._map(work.message, fill=work.request.opcode is not Opcode.RDMA_READ_REQUEST)
+        work.address = self._map(work.data, fill=not work.reads)
 
     @property
     def longest(self) -> int:
@@ -337,6 +336,7 @@ class OffloadStream(Stream):
     def post(self, work: Work) -> None:
         """See Stream."""
         super().post(work)
+        self._waiting.append(work)
         self._memory.store()
         self._give_work()
 
@@ -365,32 +365,27 @@ class OffloadStream(Stream):
             self._buffers += 1
 
     def _give_work(self) -> None:
-        if self._work:
+        if self._waiting:
             try:
                 self._write_limits()
             except OSError:  # the connection is over, and has no EMSS any more: the work will be flushed
                 return
-        while self._work and len(self._messages) + len(self._reading) < self._sizes["work"]:
-            work = self._work[0]
+        while self._waiting and len(self._messages) + len(self._reading) < self._sizes["work"]:
+            work = self._waiting[0]
             if work.address is None and not self._find_room(work):
                 return
-            request, address = work.request, work.address
+            address = work.address
             assert address is not None
-            if request.opcode is Opcode.RDMA_READ_REQUEST:
+            if work.reads:
                 if not self._register_sink(work):
                     return
-                assert work.sink
-                pieces = [(address, work.sink.stag)]
-                self._take_msn(work, READ_QN)  # as the engine does
+                pieces = [(address, work.sink[0])]
                 self._reading.append(work)
             else:
-                if request.opcode is not Opcode.RDMA_WRITE:
-                    self._take_msn(work, SEND_QN)
                 pieces = [(address, work.octets)] if work.octets else []
                 self._messages.append(work)
-            opcode, octets, stag, to = request.opcode, work.octets, request.stag, request.to
-            self._push(commands.work(opcode, octets, stag, to, pieces, fence=request.fence))
-            self._begun.append(self._work.popleft())
+            self.progress.begin(self._waiting.popleft())  # as the engine does
+            self._push(commands.work(work.opcode, work.octets, work.stag, work.to, pieces, fence=work.fence))
 
     def _find_room(self, work: Work) -> bool:
         """Map a message for which there was no room in memory; False if there is none before others have been sent."""
@@ -408,23 +403,18 @@ class OffloadStream(Stream):
         The TO is the address of the sink in the device.
         """
         assert work.address is not None
-        assert not isinstance(work.message, Growing)
+        assert not isinstance(work.data, Growing)
         self._sink_address = work.address
         try:
             if not self.room():
                 return False
-            work.window = self.domain.register(work.message, Access.LOCAL_WRITE, to=work.address, stream=self)
+            work.window = self.domain.register(work.data, Access.LOCAL_WRITE, to=work.address, stream=self)
         finally:
             self._sink_address = None
-        work.sink = Piece(work.window.stag, work.address, work.octets)
+        work.sink = work.window.stag, work.address
         return True
 
     # What the engine has done
-
-    @property
-    def reads(self) -> bool:
-        """See Stream."""
-        return bool(self._reading) or super().reads
 
     @property
     def idle(self) -> bool:
@@ -432,17 +422,13 @@ class OffloadStream(Stream):
         return not (self.posted or self._status["requests"] or self._status["sending"])
 
     @property
-    def ready(self) -> bool:
-        """See Stream: the engine sends, and the host never."""
-        return False
+    def rest_of_write(self) -> str:
+        """See Stream; as of the last ``sync``. The engine does not report the place of an RDMA Write."""
+        return "the rest of an RDMA Write" if self._status["write_begun"] else ""
 
-    @property
-    def unfinished(self) -> str:
-        """See Stream. The engine does not report the place of an RDMA Write."""
-        text = super().unfinished
-        if self._status["write_begun"]:
-            return f"{text}, {_REST_OF_WRITE}" if text else _REST_OF_WRITE
-        return text
+    def place(self) -> Place:
+        """See Stream; as of the last ``sync``."""
+        return super().place()._replace(requests=self._status["requests"])
 
     @property
     def discards(self) -> bool:
@@ -461,9 +447,9 @@ class OffloadStream(Stream):
                 await self._read_done()  # now it is final
             await self._read_received()
             self.blocked = bool(self._status["blocked"])
-            self._send_begun = bool(self._status["send_begun"])
-            begun = max(self._status["reads"] - self._read_rtr, 0)
-            self._reads = deque(list(self._reading)[:begun])
+            self.progress.send_begun = bool(self._status["send_begun"])
+            begun = max(self._status["reads"] - self.progress.read_rtr, 0)
+            self.progress.reads = deque(list(self._reading)[:begun])
             if end:
                 await self._memory.load_shared()
             if end or self.discards:
@@ -529,11 +515,12 @@ class OffloadStream(Stream):
     async def _read_place(self) -> None:
         """Learn where the peer's messages have stopped."""
         get = self._device.get
-        self._rx_msn[SEND_QN] = await get("RDMA_RX_SEND_MSN")
-        self._rx_msn[READ_QN] = await get("RDMA_RX_READ_MSN")
-        self._rx_mo = await get("RDMA_RX_MO")
-        if self._reads:
-            self._reads[0].arrived = await get("RDMA_RX_ARRIVED")
+        progress = self.progress
+        progress.rx_msn[SEND_QN] = await get("RDMA_RX_SEND_MSN")
+        progress.rx_msn[READ_QN] = await get("RDMA_RX_READ_MSN")
+        progress.rx_mo = await get("RDMA_RX_MO")
+        if progress.reads:
+            progress.reads[0].arrived = await get("RDMA_RX_ARRIVED")
 
     async def _classify(self) -> None:
         """Find out why the engine has refused a ULPDU."""
@@ -549,11 +536,7 @@ class OffloadStream(Stream):
                 error = DdpError("the STag was not valid when the octets arrived", Fault.STAG)
             else:
                 error = DdpError("no buffer was posted in time", Fault.NO_BUFFER)
-        self._refuse(Terminate.of(error.fault, header[:octets] + bytes(length - octets)), str(error))
-
-    def place(self) -> Place:
-        """See Stream; as of the last ``sync``."""
-        return super().place()._replace(requests=self._status["requests"])
+        self.refused(error, header[:octets] + bytes(length - octets))
 
     async def _classify_source(self) -> None:
         """Find out why the source of an RDMA Read must not be read."""
@@ -561,14 +544,12 @@ class OffloadStream(Stream):
         words = [await get("RDMA_SOURCE") for _ in range(REQUEST_WORDS)]
         request = ReadRequest.decode(b"".join(word.to_bytes(4, "big") for word in words))
         request = request.after(request.size - await get("RDMA_SOURCE_LEFT"))
-        msn = (self._rx_msn[READ_QN] - self._status["requests"]) % _MSNS
-        header = request.encode()
-        ulpdu = Untagged(Opcode.RDMA_READ_REQUEST, READ_QN, msn, 0, True, header).encode()
+        msn = (self.progress.rx_msn[READ_QN] - self._status["requests"]) % _MSNS
         error = source_refusal(request, self)
         if error is None:
             what = f"STag {request.source_stag:#x} was not valid when the request was answered"
             error = DdpError(what, Fault.SOURCE_STAG)
-        self._refuse(Terminate.of(error.fault, ulpdu, header), str(error))
+        self.source_refused(error, request, msn)
 
     # The end
 
@@ -585,8 +566,8 @@ class OffloadStream(Stream):
         dropped = super().flush()
         self.completed.extend(done)
         self._forget(dropped)
-        self._messages.clear()
-        self._reading.clear()
+        for queue in (self._waiting, self._messages, self._reading):
+            queue.clear()
         return dropped
 
     def _forget(self, dropped: Sequence[Work | Receive]) -> None:
@@ -602,4 +583,3 @@ class OffloadStream(Stream):
 
 
 _REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ
-_REST_OF_WRITE = "the rest of an RDMA Write"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Terminate, Untagged, decode
-from open_rnic.host_driver.rdma.engine import Engine, MappedMemory, commands
+from open_rnic.host_driver.rdma.engine import MappedMemory, Twin, commands
 from open_rnic.rtl.formats.opcodes import SENDS
 from open_rnic.rtl.rdma.registers import BY_NAME, Right
 from open_rnic.rtl.registers import Rtr
@@ -19,27 +19,27 @@ class End:
 
     def __init__(self, mulpdu=128, ird=4, depth=4, **flags):
         self.memory = MappedMemory()
-        self.engine = Engine(self.memory)
+        self.twin = Twin(self.memory)
         self.set("LIMITS", mulpdu=mulpdu, ird=ird, ord=depth)
         self.set("CONTROL", enable=1, **flags)
 
     def set(self, name, **fields):
         register = BY_NAME[f"RDMA_{name}"]
-        self.engine.write(f"RDMA_{name}", sum(register[field].put(value) for field, value in fields.items()))
+        self.twin.write(f"RDMA_{name}", sum(register[field].put(value) for field, value in fields.items()))
 
     def get(self, name, field=None):
-        word = self.engine.read(f"RDMA_{name}")
+        word = self.twin.read(f"RDMA_{name}")
         return word if field is None else BY_NAME[f"RDMA_{name}"][field].get(word)
 
     def status(self, *flags):
         """Whether of the flags about errors these are set, and no others."""
-        word = self.engine.read("RDMA_STATUS")
+        word = self.twin.read("RDMA_STATUS")
         names = ("refused", "source_refused", "passed", "blocked")
         return [name for name in names if BY_NAME["RDMA_STATUS"][name].get(word)] == list(flags)
 
     def command(self, words):
         for word in words:
-            self.engine.write("RDMA_COMMAND", word)
+            self.twin.write("RDMA_COMMAND", word)
 
     def map(self, octets, fill=0x55):
         buffer = bytearray([fill]) * octets
@@ -70,7 +70,7 @@ class End:
         return buffer
 
     def next(self):
-        ulpdu = self.engine.next_ulpdu()
+        ulpdu = self.twin.next_ulpdu()
         return None if ulpdu is None else decode(ulpdu)
 
     def drain(self):
@@ -78,12 +78,12 @@ class End:
 
     def received(self):
         """The oldest completed Send: its Opcode and length."""
-        word = self.engine.read("RDMA_RECEIVED")
+        word = self.twin.read("RDMA_RECEIVED")
         assert BY_NAME["RDMA_RECEIVED"]["valid"].get(word)
         return BY_NAME["RDMA_RECEIVED"]["opcode"].get(word), self.get("RECEIVED_OCTETS")
 
     def receive(self, segment):
-        return self.engine.receive(segment.encode())
+        return self.twin.receive(segment.encode())
 
 
 def pump(*ends):
@@ -91,8 +91,8 @@ def pump(*ends):
     while moved:
         moved = False
         for one, other in (ends, reversed(ends)):
-            if (ulpdu := one.engine.next_ulpdu()) is not None:
-                assert other.engine.receive(ulpdu)
+            if (ulpdu := one.twin.next_ulpdu()) is not None:
+                assert other.twin.receive(ulpdu)
                 moved = True
 
 
@@ -205,25 +205,25 @@ def test_nothing_is_sent_after_a_stop():
 
 def test_rtrs_use_the_first_msn_of_their_queue():
     end = End(depth=1)
-    end.engine.rtr_sent(Rtr.SEND)
-    end.engine.rtr_received(Rtr.SEND, 18)
+    end.twin.engine.rtr_sent(Rtr.SEND)
+    end.twin.engine.rtr_received(Rtr.SEND, 18)
     end.post(Opcode.SEND)
     assert end.next().msn == 2
     end.buffer()
     assert end.receive(send(msn=2))
-    end.engine.rtr_received(Rtr.READ, 46)
+    end.twin.engine.rtr_received(Rtr.READ, 46)
     assert end.get("RX_READ_MSN") == 2
     assert end.status()
-    end.engine.rtr_received(Rtr.SEND, 0)  # without a header
+    end.twin.engine.rtr_received(Rtr.SEND, 0)  # without a header
     assert end.get("RX_SEND_MSN") == 3
 
 
 def test_a_read_rtr_counts_against_the_ord_until_it_is_answered():
     end = End(depth=1)
-    end.engine.rtr_sent(Rtr.READ)
+    end.twin.engine.rtr_sent(Rtr.READ)
     end.post_read(4, 1, 0)
     assert (end.next(), end.get("STATUS", "reads")) == (None, 1)
-    end.engine.rtr_answered()
+    end.twin.engine.rtr_answered()
     assert end.next().msn == 2
 
 
@@ -234,22 +234,22 @@ def test_sends_fill_buffers_in_order_and_complete_with_their_length():
     end = End(waits=1)
     first, second = end.buffer(), end.buffer()
     end.receive(send(b"abc", last=False))
-    assert (end.get("RX_MO"), end.get("STATUS", "send_begun"), end.engine.irq) == (3, 1, False)
+    assert (end.get("RX_MO"), end.get("STATUS", "send_begun"), end.twin.irq) == (3, 1, False)
     end.receive(send(b"def", mo=3))
     end.receive(send(b"x", msn=2, opcode=Opcode.SEND_SE))
-    assert end.engine.irq
+    assert end.twin.irq
     assert (end.received(), end.received()) == ((Opcode.SEND, 6), (Opcode.SEND_SE, 1))
     assert end.get("RECEIVED") == 0
-    assert not end.engine.irq
+    assert not end.twin.irq
     assert (first[:7], second[:2]) == (b"abcdef\x55", b"x\x55")
 
 
 def test_a_send_stalls_until_a_buffer_is_posted_and_blocks_nothing_that_is_sent():
     end = End(waits=1)
     assert not end.receive(send())
-    assert end.engine.irq
+    assert end.twin.irq
     assert end.status("blocked")
-    assert not end.engine.irq  # STATUS has been read
+    assert not end.twin.irq  # STATUS has been read
     end.post(Opcode.SEND)
     assert end.next()
     buffer = end.buffer()
@@ -307,8 +307,8 @@ def test_a_violation_is_refused_and_changes_no_octet(name):
     end, bad = End(waits=1), BAD[name].encode()
     memory, buffer = end.region(16, to=4), end.buffer(20)
     end.receive(write(to=4))
-    assert end.engine.receive(bad)
-    assert end.engine.irq
+    assert end.twin.receive(bad)
+    assert end.twin.irq
     assert end.status("refused")
     header = b"".join(end.get(f"REFUSED_{n}").to_bytes(4, "big") for n in range(5))
     assert header == bad[:20].ljust(20, b"\0")
@@ -378,7 +378,7 @@ def test_a_source_that_must_not_be_read_stops_the_engine_behind_what_was_sent():
     assert not end.next().last
     end.command(commands.revoke(STAG))
     assert end.next() is None
-    assert end.engine.irq
+    assert end.twin.irq
     assert end.status("source_refused")
     assert [end.get("SOURCE") for _ in range(7)] == [9, 0, 8, 200, STAG, 0, 0]
     assert end.get("SOURCE_LEFT") == 200 - 114
@@ -401,12 +401,12 @@ def test_a_source_that_must_not_be_read_stops_the_engine_behind_what_was_sent():
 )
 def test_terminates_and_ulpdus_without_a_valid_header_pass_to_the_host_and_end_the_stream(ulpdu):
     end = End(waits=1)
-    assert end.engine.receive(ulpdu)
-    assert list(end.engine.passed) == [ulpdu]
+    assert end.twin.receive(ulpdu)
+    assert list(end.twin.ulpdus) == [ulpdu]
     assert end.status("refused", "passed")
     assert end.get("ULPDUS", "received") == 0
     end.receive(send())
-    assert len(end.engine.passed) == 1
+    assert len(end.twin.ulpdus) == 1
 
 
 # Registers and commands
@@ -431,11 +431,11 @@ def test_counts_of_work_clear_the_interrupt_when_they_are_read():
     end = End()
     end.get("STATUS")
     end.post(Opcode.SEND)
-    assert not end.engine.irq
+    assert not end.twin.irq
     end.next()
-    assert end.engine.irq
+    assert end.twin.irq
     assert end.get("DONE") == 1
-    assert not end.engine.irq
+    assert not end.twin.irq
 
 
 def test_a_reset_forgets_everything():
@@ -444,21 +444,21 @@ def test_a_reset_forgets_everything():
     end.buffer()
     end.post(Opcode.SEND)
     end.receive(send(msn=9))
-    end.engine.reset()
-    fresh = Engine(end.memory)
-    assert [end.engine.read(name) for name in BY_NAME] == [fresh.read(name) for name in BY_NAME]
-    assert not end.engine.enabled
-    assert end.engine.next_ulpdu() is None
+    end.twin.reset()
+    fresh = Twin(end.memory)
+    assert [end.twin.read(name) for name in BY_NAME] == [fresh.read(name) for name in BY_NAME]
+    assert not end.twin.enabled
+    assert end.twin.next_ulpdu() is None
 
 
 def test_unknown_registers_and_impossible_sizes_are_refused():
-    engine = Engine(MappedMemory())
-    assert engine.read("RDMA_CAPABILITIES") == 10 | 6 << 8 | 6 << 16 | 4 << 24
+    twin = Twin(MappedMemory())
+    assert twin.read("RDMA_CAPABILITIES") == 10 | 6 << 8 | 6 << 16 | 4 << 24
     with pytest.raises(ValueError, match="no register is called CONTROL"):
-        engine.read("CONTROL")
+        twin.read("CONTROL")
     with pytest.raises(ValueError, match="holds 32 bits"):
-        engine.write("RDMA_CONTROL", 1 << 32)
+        twin.write("RDMA_CONTROL", 1 << 32)
     with pytest.raises(ValueError, match="work is a power of two, not 3"):
-        Engine(MappedMemory(), work=3)
+        Twin(MappedMemory(), work=3)
     with pytest.raises(ValueError, match="at most 63 pieces, not 64"):
         commands.work(Opcode.SEND, 0, 0, 0, [(0, 0)] * 64)

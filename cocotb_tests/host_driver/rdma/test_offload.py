@@ -14,7 +14,7 @@ from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.errors import MpaConnectionError, RejectedError
 from open_rnic.host_driver.rdma import Access, offload
-from open_rnic.host_driver.rdma.engine import Engine, MappedMemory
+from open_rnic.host_driver.rdma.engine import MappedMemory, Twin
 from open_rnic.host_driver.rdma.offload import OffloadStream
 from open_rnic.rtl.rdma.registers import BY_NAME
 
@@ -317,7 +317,7 @@ async def small():
     """Return a device whose engine has room for little."""
     device = SoftwareDevice()
     device.memory = MappedMemory()
-    device._engine = Engine(device.memory, regions=8, buffers=2, work=2, reads=2)
+    device._twin = Twin(device.memory, regions=8, buffers=2, work=2, reads=2)
     device._path.seen = device._report_rtrs
     return device
 

@@ -603,7 +603,7 @@ def test_a_listener_survives_refusals_of_the_system(monkeypatch):
 
 
 async def a_send_has_begun(connection):
-    while not connection._stream._rx_mo:
+    while not connection._stream.progress.rx_mo:
         await connection._sync(end=True)  # an engine announces no segment but the last
         await asyncio.sleep(0)
 

@@ -1,5 +1,7 @@
 """RDMAP streams without I/O: the behaviour of each end, and the result of each error."""
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from open_rnic.host_driver.ddp import (
     decode,
 )
 from open_rnic.host_driver.rdma.memory import Access, Piece, ProtectionDomain, StagTable, octets_of
-from open_rnic.host_driver.rdma.stream import Receive, Stream, Work
+from open_rnic.host_driver.rdma.stream import Receive, SoftwareStream, Work
 from open_rnic.host_driver.rdma.work import ReceiveRequest, WorkRequest
 from open_rnic.rtl.registers import Rtr
 
@@ -26,7 +28,8 @@ class End:
 
     def __init__(self, ird=4, depth=4, waits=False, mulpdu=128, stags=None):
         self.domain = ProtectionDomain(stags)
-        self.stream = Stream(self.domain, ird=ird, ord=depth, waits=waits)
+        self.stream = SoftwareStream(self.domain, waits=waits)
+        self.stream.engine.ird, self.stream.engine.ord = ird, depth
         self.mulpdu = mulpdu
         self.sent = []
 
@@ -62,11 +65,13 @@ class End:
         return receive
 
     def next(self):
-        ulpdu = self.stream.next_ulpdu(lambda: self.mulpdu)
-        if ulpdu is not None:
+        self.stream.handed_over()
+        self.stream.engine.mulpdu = self.mulpdu
+        ulpdus = self.stream.next_ulpdus(1)
+        for ulpdu in ulpdus:
             assert len(ulpdu) <= self.mulpdu
             self.sent.append(ulpdu)
-        return ulpdu
+        return ulpdus[0] if ulpdus else None
 
     def done(self):
         completed, self.stream.completed = list(self.stream.completed), type(self.stream.completed)()
@@ -182,12 +187,36 @@ def test_work_completes_in_the_order_of_posting():
         end.domain.release(end.stream)
 
 
+def test_messages_complete_when_all_of_their_ulpdus_have_been_handed_over(ends):
+    """RFC 5040 §5.5 rule 9."""
+    one, _ = ends
+    one.engine.mulpdu = 128
+    posted = [one.post_write(view(bytes(200)), 5, 0), one.post_send(view(b"x"))]
+    for octets, done in ((1, []), (200, posted)):
+        assert one.stream.next_ulpdus(octets)
+        assert one.done() == []
+        one.stream.handed_over()
+        assert one.done() == done
+    assert one.stream.next_ulpdus(1) == []
+    assert one.idle
+
+
+def test_the_mulpdu_is_that_of_the_next_ulpdus(ends):
+    one, _ = ends
+    mulpdus = iter((128, 200, 150))
+    asyncio.run(one.stream.begin(4, 4, lambda: next(mulpdus)))
+    one.post_write(view(bytes(900)), 5, 0)
+    sizes = [[len(each) for each in one.stream.next_ulpdus(300)] for _ in range(3)]
+    assert sizes[:2] == [[128] * 3, [200] * 2]
+    assert sum(size - 14 for batch in sizes for size in batch) == 900
+
+
 def test_msns_count_each_queue_and_wrap():
     one, other = End(), End()
     _, local = one.memory(10)
-    for end, msns in ((one, one._tx_msn), (other, other._rx_msn)):
+    for end, msns in ((one, one.engine.tx_msn), (other, other.engine.rx_msn)):
         msns[0] = msns[1] = 2**32 - 1
-        assert end.ord == 4
+        assert end.engine.ord == 4
     for _ in range(3):
         other.buffer()
         one.post_send(view(b"x"))
@@ -218,8 +247,8 @@ def test_responses_and_the_ulps_messages_take_turns():
 def test_an_rtr_uses_up_its_msn_and_nothing_else(kind):
     """RFC 6581 §4.4.2."""
     one, other = End(depth=1), End(ird=1)
-    one.rtr_sent(kind)
-    other.rtr_received(kind, {Rtr.SEND: 18, Rtr.WRITE: 14, Rtr.READ: 46}[kind])
+    one.engine.rtr_sent(kind)
+    other.engine.rtr_received(kind, {Rtr.SEND: 18, Rtr.WRITE: 14, Rtr.READ: 46}[kind])
     assert not one.done()
     assert not other.done()
     _, local = one.memory(10)
@@ -231,7 +260,7 @@ def test_an_rtr_uses_up_its_msn_and_nothing_else(kind):
     assert decode(send).msn == (2 if kind is Rtr.SEND else 1)
     if kind is Rtr.READ:  # it is outstanding like any other until it is answered
         assert one.next() is None
-        one.rtr_answered()
+        one.engine.rtr_answered()
     request = one.next()
     assert decode(request).msn == (2 if kind is Rtr.READ else 1)
     other.receive(send)
@@ -246,7 +275,7 @@ def test_an_rtr_uses_up_its_msn_and_nothing_else(kind):
 
 def test_an_rtr_without_a_ddp_header_uses_up_no_msn():
     other = End()
-    other.rtr_received(Rtr.SEND, 0)
+    other.engine.rtr_received(Rtr.SEND, 0)
     other.buffer()
     other.receive(Untagged(Opcode.SEND, 0, 1, 0, True).encode())
     assert len(other.done()) == 1
@@ -260,7 +289,7 @@ def test_a_send_without_a_buffer_waits_for_one_if_so_configured():
     buffer = other.buffer(3)
     assert other.receive(ulpdu)
     assert buffer == b"abc"
-    other.stream.drops = True
+    other.stream.control(drops=True)
     assert other.receive(Untagged(Opcode.SEND, 0, 2, 0, False, b"abc").encode())
     assert other.receive(Untagged(Opcode.SEND, 0, 2, 3, True, b"abc").encode())
     assert not other.ended

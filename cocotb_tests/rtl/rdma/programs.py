@@ -23,7 +23,7 @@ from open_rnic.cocotb_tests.rtl.rdma.bench import (
 )
 from open_rnic.host_driver.ddp import Opcode, ReadRequest, Tagged, Terminate, Untagged, decode
 from open_rnic.host_driver.ddp.faults import Fault
-from open_rnic.host_driver.rdma.engine import Engine as Twin
+from open_rnic.host_driver.rdma.engine import Twin
 from open_rnic.rtl.formats.opcodes import INVALIDATES
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, REQUEST_WORDS, Right
 from open_rnic.rtl.registers import Rtr
@@ -160,7 +160,7 @@ class Both(Engine):
 
     async def compare_state(self, *but):
         """Compare memory, ULPDUs for the host, and registers ``but`` those, or fields of STATUS, with these names."""
-        assert self.passed == list(self.twin.passed)
+        assert self.passed == list(self.twin.ulpdus)
         assert self.memory.octets == self.copy.octets, self._difference()
         assert "irq" in but or self.interrupt() == self.twin.irq, "the interrupt differs"
         while True:
@@ -206,13 +206,13 @@ class Both(Engine):
     async def rtrs(self, received, sent):
         """Have these RTRs received and sent."""
         self.dut.rtr_sends.value = sent
-        self.twin.rtr_sent(sent)
+        self.twin.engine.rtr_sent(sent)
         if received is not Rtr.NONE:
-            self.twin.rtr_received(received, 18)
+            self.twin.engine.rtr_received(received, 18)
             await self._pulse(self.dut.rtr_received, received)
 
     async def rtr_is_answered(self):
-        self.twin.rtr_answered()
+        self.twin.engine.rtr_answered()
         await self._pulse(self.dut.rtr_answered, 1)
 
     async def _pulse(self, signal, value):
@@ -388,7 +388,7 @@ class Program:
 
     async def buffer(self):
         """There is room for it even if no Send comes."""
-        if self.free_buffers < SIZES["buffers"] - 1 and len(self.end.twin._buffers) < SIZES["buffers"]:
+        if self.free_buffers < SIZES["buffers"] - 1 and len(self.end.twin.engine.receives) < SIZES["buffers"]:
             await self._buffer()
 
     async def _buffer(self):
@@ -401,10 +401,10 @@ class Program:
     async def withdraw(self):
         """Any of the posted buffers, maybe for the second time."""
         await self._catch_up()
-        if buffers := self.end.twin._buffers:
+        if buffers := self.end.twin.engine.receives:
             place = self.choices.below(len(buffers))
-            self.free_buffers -= not buffers[place].withdrawn
-            await self.end.withdraw(self.end.twin._oldest + place)
+            self.free_buffers -= buffers[place].context is None
+            await self.end.withdraw(self.end.twin.oldest + place)
             await self.rest()
 
     async def _catch_up(self):

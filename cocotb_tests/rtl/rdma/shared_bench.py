@@ -12,7 +12,7 @@ from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, SIZES, Memory
 from open_rnic.cocotb_tests.rtl.rdma.programs import Both, _Octets
 from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.devices.sim.signals import level
-from open_rnic.host_driver.rdma.engine import Engine as Twin
+from open_rnic.host_driver.rdma.engine import Twin
 from open_rnic.rtl.formats.opcodes import SENDS, Opcode
 from open_rnic.rtl.rdma.registers import Command
 from open_rnic.rtl.registers import Rtr
@@ -274,9 +274,9 @@ class Connection(Both):
 
     async def rtrs(self, received, sent):
         self.rtr_sends = sent
-        self.twin.rtr_sent(sent)
+        self.twin.engine.rtr_sent(sent)
         if received is not Rtr.NONE:
-            self.twin.rtr_received(received, 18)
+            self.twin.engine.rtr_received(received, 18)
             await self._pulse(self.dut.rtr_received, received)
 
     async def _pulse(self, signal, value):
