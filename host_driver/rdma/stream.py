@@ -369,6 +369,7 @@ class SoftwareStream(Stream):
         super().__init__(domain, self.engine, waits)
         self._mulpdu: Callable[[], int] = lambda: self.engine.mulpdu
         self._taken: list[Work] = []  # messages whose last ULPDU has been returned, and not handed over
+        self._hands_over = False
 
     async def begin(self, ird: int, ord: int, mulpdu: Callable[[], int]) -> None:  # noqa: A002
         """See Stream."""
@@ -378,6 +379,11 @@ class SoftwareStream(Stream):
     def _refuse(self, terminate: Terminate, what: str) -> None:
         super()._refuse(terminate, what)
         self.engine.stopped = True
+
+    @property
+    def idle(self) -> bool:
+        """See Stream."""
+        return super().idle and not self._hands_over
 
     @property
     def ready(self) -> bool:
@@ -408,10 +414,12 @@ class SoftwareStream(Stream):
             while octets > 0 and (ulpdu := engine.next_ulpdu()) is not None:
                 ulpdus.append(ulpdu)
                 octets -= len(ulpdu)
+        self._hands_over = bool(ulpdus)
         return ulpdus
 
     def handed_over(self) -> None:
         """Complete the messages of all ULPDUs that ``next_ulpdus`` has returned (RFC 5040 §5.5 rules 9 and 14)."""
+        self._hands_over = False
         for work in self._taken:
             work.done = True
         self._taken.clear()

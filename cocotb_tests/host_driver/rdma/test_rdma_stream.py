@@ -201,6 +201,15 @@ def test_messages_complete_when_all_of_their_ulpdus_have_been_handed_over(ends):
     assert one.idle
 
 
+def test_an_end_is_idle_when_its_answers_have_been_handed_over(ends):
+    _, other = ends
+    other.receive(read(0, 0, 0))
+    assert other.stream.next_ulpdus(1)
+    assert not other.idle
+    other.stream.handed_over()
+    assert other.idle
+
+
 def test_the_mulpdu_is_that_of_the_next_ulpdus(ends):
     one, _ = ends
     mulpdus = iter((128, 200, 150))

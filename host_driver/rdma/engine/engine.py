@@ -4,7 +4,7 @@ It places, sends and answers, and decides whether a ULPDU is acceptable. Its own
 of its methods what the engine has done::
 
     work, receives ─▸          ─▸ next_ulpdu()
-         receive() ─▸  Engine  ─▸ Owner: completed, received, passed, refused, source_refused
+         receive() ─▸  Engine  ─▸ Owner: finished, received, requested, passed, refused
                                ◂▸ buffers and regions of the owner
 
 Messages are cut on demand: the engine copies no octets but into ULPDUs, and received octets go straight from the ULPDU
