@@ -567,18 +567,22 @@ class Connection:
             self._end(failed, failed.terminate.encode())
 
     async def _transmit(self, stream: SoftwareStream) -> None:
-        lower = self._lower
         try:
             while not stream.ended:
                 self._wake.clear()
-                if ulpdus := stream.next_ulpdus(BATCH):
-                    await lower.send_ulpdus(ulpdus)
-                    stream.handed_over()
+                sent = await self._send(stream)
                 self._look()
-                if not ulpdus:
+                if not sent:
                     await self._wake.wait()
         except MpaConnectionError as error:
             self._fail(error)
+
+    async def _send(self, stream: SoftwareStream) -> bool:
+        """Hand over the next ULPDUs, and drop them before others are made; False if there are none."""
+        if ulpdus := stream.next_ulpdus(BATCH):
+            await self._lower.send_ulpdus(ulpdus)
+            stream.handed_over()
+        return bool(ulpdus)
 
     async def _serve(self) -> None:
         """Follow a stream whose DDP is in the device."""

@@ -446,6 +446,8 @@ class ProtectionDomain:
             region, at = self.usable(memory, stream, right)
             if isinstance(region.view, DeviceBuffer):
                 return region.view.part(slice(at, at + memory.octets))
+        elif not isinstance(memory, list | tuple):
+            return octets_of(memory)  # type: ignore[arg-type]  # no Sequence
         return _joined(list(self._views(memory, stream, right)))
 
     def _views(self, memory: Gather, stream: object, right: Access) -> Iterator[memoryview]:
