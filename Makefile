@@ -103,14 +103,15 @@ lint: setup types
 	$(BIN)/ruff check
 	$(BIN)/mypy
 
-# The folders under the name that they are installed under, for tools that read files and import nothing.
+# The folders under the name that they are installed under, for type checkers and editors, which read files and import
+# nothing.
 types:
 	mkdir -p build/types/open_rnic
-	ln -sfn $(addprefix $(CURDIR)/,$(FOLDERS)) build/types/open_rnic
+	ln -sfn $(addprefix $(CURDIR)/,$(FOLDERS) host_driver/start/__init__.py) build/types/open_rnic
 
 # The packages are exactly those of the lock, and all of those, so nothing is left for pip to find out.
 # cocotb-bus names scapy too, which only its Ethernet models use: it is not in the lock, and not installed.
-$(VENV)/done: requirements.lock pyproject.toml | system
+$(VENV)/done: requirements.lock pyproject.toml setup.py | system types
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
