@@ -1,6 +1,5 @@
 """Builds the frames that are transmitted."""
 
-from enum import IntEnum
 from functools import reduce
 from operator import or_
 
@@ -11,17 +10,10 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.layouts import Packet
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.net.addresses import Kinds
-from open_rnic.rtl.net.checksum import FOLDED_BITS, SUM_BITS, add_word, complement, fold
+from open_rnic.rtl.net.checksum import FOLDED_BITS, Checksum
 from open_rnic.rtl.net.express import Express
-from open_rnic.rtl.net.layouts import (
-    LEAST_WORDS,
-    MOST_WORDS,
-    EtherType,
-    Protocol,
-    Station,
-    TxDatagram,
-    TxSegment,
-)
+from open_rnic.rtl.net.headers import CONSTANTS, Stored, arp_packet, ipv4_packet
+from open_rnic.rtl.net.layouts import LEAST_WORDS, MOST_WORDS, Station, TxDatagram, TxSegment
 from open_rnic.rtl.net.neighbours import UNIT, Neighbours, Task, Word
 from open_rnic.rtl.net.packet_memory import PacketWriter
 from open_rnic.rtl.net.receiver import ArpPacket
@@ -30,39 +22,24 @@ __all__ = ["Sender"]
 
 DEFENCE = 11  # units of age until an address is defended again: 10.2 to 11.3 s (RFC 5227 §1.1, DEFEND_INTERVAL)
 
-# Of the sums of an IPv4 header and of its pseudo-header, the difference: version, IHL, DF, TTL, and the header length.
-_HEADER_EXCESS = 0x4500 + 0x4000 + 0x4000 + 20
-
-
-def _lane(*octets: int) -> int:
-    """Return a word with these octets."""
-    return int.from_bytes(bytes(octets), "little")
-
-
-# Words that do not depend on the packet; octets of 0 are given by another source.
-_CONSTANTS = {
-    "ALL_0": _lane(0, 0, 0xFF, 0xFF),
-    "ALL_2": _lane(0xFF, 0xFF, 0xFF, 0xFF),
-    "TYPE_IPV4": _lane(0, 0, *EtherType.IPV4.to_bytes(2, "big")),
-    "TYPE_ARP": _lane(0, 0, *EtherType.ARP.to_bytes(2, "big")),
-    "IPV4_4": _lane(0x45, 0, 0, 0),
-    "IPV4_5": _lane(0, 0, 0x40, 0),  # DF
-    "IPV4_6_TCP": _lane(64, Protocol.TCP, 0, 0),  # TTL: RFC 1700
-    "IPV4_6_UDP": _lane(64, Protocol.UDP, 0, 0),
-    "IPV4_6_ICMP": _lane(64, Protocol.ICMP, 0, 0),
-    "ARP_4": _lane(0, 1, 8, 0),
-    "ARP_5_REQUEST": _lane(6, 4, 0, 1),
-    "ARP_5_REPLY": _lane(6, 4, 0, 2),
-    "PSEUDO_HEADER": _lane(*(0xFFFF - _HEADER_EXCESS).to_bytes(2, "big"), 0, 0),
-}
-_SHOWN = IntEnum("_SHOWN", list(_CONSTANTS), start=Word.CONSTANTS)
-
 _SOURCES = data.StructLayout(dict.fromkeys((
-    "tcp", "udp", "icmp", "neighbour", "tcp_destination", "udp_destination", "udp_ports", "resolved", "sender",
+    "tcp", "udp", "icmp", "stored", "tcp_destination", "udp_destination", "udp_ports", "resolved", "sender",
     "gateway", "mac", "mac_end", "address", "address_begin_high", "address_end_low", "length_low", "length_high",
     "checksum", "express", "express_destination", "saved",
 ), 1))  # fmt: skip
 
+_TASK = data.StructLayout(dict.fromkeys((
+    "sends_arp",
+    "replies",  # to an ARP request
+    "creates",  # an entry for the sender of an ARP packet
+    "to_all",
+    "asks",  # an ARP request follows
+    "begun",  # the first word of data has been taken
+    "is_express",  # the packet is in the frame already
+    "whole",  # all of it
+    "looked_up",
+    "given_up",
+), 1))  # fmt: skip
 
 _HEADERS = 14  # words of the headers in front of TCP's payload, if it has no options
 
@@ -132,7 +109,8 @@ class Sender(wiring.Component):
     def __init__(self, words: int, *, has_udp: bool = True, entries: int = 8, unit: int = UNIT):
         self.words = words
         self.has_udp = has_udp
-        self.neighbours = Neighbours(entries, [*_CONSTANTS.values()], unit)
+        self.neighbours = Neighbours(entries, [*CONSTANTS.values()], unit)
+        self._checksum = Checksum()
         super().__init__({
             "tcp": In(stream.Signature(TxSegment())),
             "express": In(Express()),
@@ -155,465 +133,421 @@ class Sender(wiring.Component):
             "conflict": Out(1),
         })
 
+        self._origin = Signal(Origin)
+        self._is = Signal(data.StructLayout({"tcp": 1, "udp": 1, "icmp": 1, "resolve": 1}))  # the origin
+        self._task = Signal(_TASK)
+        self._subject = Signal(32)  # the address that is examined or looked up
+        self._length = Signal(11)  # of the segment, the datagram's payload, or the ICMP message
+        self._defence = Signal(range(DEFENCE + 1))  # units of age until the address may be defended again
+        self._place = Signal(range(MOST_WORDS + 1))  # of the word that is written
+        self._behind = Signal.like(self._place)  # the place behind a packet on the express way
+        self._short = Signal()  # the place is not behind the shortest frame
+        self._ends_shortest = Signal()  # the place is the last of the shortest frame
+
+        self._bus = Signal(32)
+        self._give = Signal(_SOURCES)
+        self._added = Signal(5)  # octets of headers in the length
+        self._saved = Signal(FOLDED_BITS)  # the sum of a packet on the express way
+        self._writes = Signal()  # the word on the bus is written
+
+        self._waiting = Signal()  # an origin has a task
+        self._chosen = Signal(Origin)
+        self._beat = Signal(data.StructLayout({"valid": 1, "last": 1, "octets": range(5)}))  # of the origin
+        self._take = Signal()  # the beat
+        self._collecting = Signal()  # the beat is that of the express way
+
     def elaborate(self, platform):
         m = Module()
-        m.submodules.neighbours = neighbours = self.neighbours
-        station, word, kinds = self.station, self.o.word, self.kinds
-        tcp, udp, icmp, arp = self.tcp.payload, self.udp.payload, self.icmp.payload, self.arp.payload
-
-        # The task.
-        origin = Signal(Origin)
-        is_tcp = Signal()
-        is_udp = Signal()
-        is_icmp = Signal()
-        resolves = Signal()
-        subject = Signal(32)  # the address that is examined or looked up
-        length = Signal(11)  # of the segment, the datagram's payload, or the ICMP message
-        sends_arp = Signal()
-        replies = Signal()
-        to_all = Signal()
-        asks = Signal()  # an ARP request follows
-        place = Signal(range(MOST_WORDS + 1))
-        m.d.comb += [
-            is_tcp.eq(origin == Origin.TCP),
-            is_udp.eq((origin == Origin.UDP) & self.has_udp),
-            is_icmp.eq(origin == Origin.ICMP),
-            resolves.eq(origin == Origin.RESOLVE),
-            self.examined.eq(subject),
-            neighbours.address.eq(subject),
-            neighbours.sender.eq(arp.mac),
-            neighbours.tick.eq(self.tick),
-            self.o.place.eq(place),
-        ]
-
-        # The origins take turns.
-        chosen = Signal(Origin)
-        waiting = Signal()
-        m.d.comb += waiting.eq(self.resolve_valid | self.tcp.valid | self.udp.valid | self.icmp.valid)
-        with m.If(self.resolve_valid):
-            m.d.comb += chosen.eq(Origin.RESOLVE)
-        with m.Elif(self.tcp.valid & ~(is_tcp & (self.udp.valid | self.icmp.valid))):
-            m.d.comb += chosen.eq(Origin.TCP)
-        with m.Elif(self.udp.valid & ~(is_udp & self.icmp.valid)):
-            m.d.comb += chosen.eq(Origin.UDP)
-        with m.Else():
-            m.d.comb += chosen.eq(Origin.ICMP)
-
-        # The beat of data.
-        data_valid = Signal()
-        data_last = Signal()
-        data_octets = Signal(range(5))
-        data_ready = Signal()
-        kept = Signal(4)  # octets
-        collecting = Signal()  # a packet on the express way
-        express = self.express
-        m.d.comb += [
-            data_valid.eq((is_tcp & self.tcp.valid) | (is_udp & self.udp.valid) | (is_icmp & self.icmp.valid)),
-            data_last.eq(
-                Mux(collecting, express.beat.last, (is_tcp & tcp.last) | (is_udp & udp.last) | (is_icmp & icmp.last))
-            ),
-            data_octets.eq(
-                Mux(collecting, express.beat.octets, Mux(is_tcp, tcp.octets, Mux(is_udp, udp.octets, icmp.octets)))
-            ),
-            kept.eq(Cat(~data_last | (octet < data_octets) for octet in range(4))),
-            self.tcp.ready.eq(is_tcp & data_ready),
-            self.udp.ready.eq(is_udp & data_ready),
-            self.icmp.ready.eq(is_icmp & data_ready),
-        ]
-
-        # The bus: the sum of its sources, of which all but one are 0.
-        bus = Signal(32)
-        give = Signal(_SOURCES)
-        checksum = Signal(16)
-        added = Signal(5)
-        longer = Signal(16)  # the length, with headers
-        saved = Signal(FOLDED_BITS)  # the sum of a packet that is in the frame already
-        given_data = [(give.tcp, tcp.data), (give.udp, udp.data), (give.icmp, icmp.data),
-                      (give.express, express.beat.data)]  # fmt: skip
-        given_words = [
-            (give.neighbour, neighbours.word),
-            (give.tcp_destination, swap_octets(tcp.destination)),
-            (give.udp_destination, swap_octets(udp.destination)),
-            (give.udp_ports, Cat(swap_octets(udp.source_port), swap_octets(udp.destination_port))),
-            (give.resolved, swap_octets(self.resolve_address)),
-            (give.sender, arp.address),
-            (give.gateway, station.gateway),
-            (give.mac, station.mac[:32]),
-            (give.mac_end, Cat(station.mac[32:], Const(0, 16))),
-            (give.address, station.address),
-            (give.address_begin_high, Cat(Const(0, 16), station.address[:16])),
-            (give.address_end_low, Cat(station.address[16:], Const(0, 16))),
-            (give.length_low, Cat(swap_octets(longer), Const(0, 16))),
-            (give.length_high, Cat(Const(0, 16), swap_octets(longer))),
-            (give.checksum, Cat(checksum, checksum)),
-            (give.express_destination, swap_octets(express.destination)),
-            (give.saved, saved),
-        ]
-        terms = [value & select.replicate(32) for select, value in given_words]
-        terms += [value & Cat((select & each).replicate(8) for each in kept) for select, value in given_data]
-        m.d.comb += [longer.eq(length + added), bus.eq(reduce(or_, terms)), word.data.eq(bus)]
-
-        # The checksum.
-        adds = Signal()
-        summand = Signal(32)  # 0 if nothing is added
-        total = Signal(SUM_BITS)
-        folded = Signal(FOLDED_BITS)
-        m.d.sync += [total.eq(add_word(total, summand)), folded.eq(fold(total))]
-        m.d.comb += checksum.eq(complement(folded))
-        with m.If(adds):
-            m.d.sync += summand.eq(bus)
-        with m.Else():
-            m.d.sync += summand.eq(0)
-
-        # The time until the address may be defended again.
-        defended = Signal(range(DEFENCE + 1))
-        with m.If(neighbours.sweep & (defended != 0)):
-            m.d.sync += defended.eq(defended - 1)
-
-        first = Signal()  # the next word of data is the first
-        is_express = Signal()  # the packet is in the frame already
-        whole = Signal()  # all of it
-        looked_up = Signal()
-        given_up = Signal()
-        behind = Signal.like(place)  # the end of the frame
-        creates = Signal()  # an entry for the sender of an ARP packet
-        short = Signal()  # this word is not behind the shortest frame
-        ends_shortest = Signal()  # this word is the last of the shortest frame
-        writes = Signal()
-        m.d.comb += [
-            short.eq(~place[4:].any()),
-            ends_shortest.eq(short & (place[:4] == LEAST_WORDS - 1)),
-            self.o.low.eq(writes),
-            self.o.high.eq(writes),
-        ]
-        show = neighbours.show
-        m.d.comb += show.eq(Mux(to_all, _SHOWN.ALL_0, Word.MAC_0))
+        m.submodules.neighbours = self.neighbours
+        m.submodules.checksum = self._checksum
+        self._connect(m)
+        self._choose(m)
+        self._select_beat(m)
+        self._drive_bus(m)
         with m.FSM():
-            with m.State("Idle"):
-                # Every task may need room for the shortest frame.
-                m.d.comb += [self.o.place.eq(LEAST_WORDS - 1), neighbours.rest.eq(1), give.sender.eq(1)]
-                m.d.comb += self.idle.eq(1)
+            self._begin(m)
+            self._answer_arp(m)
+            self._route(m)
+            self._discard(m)
+            self._collect(m)
+            self._request(m)
+            self._write_headers(m)
+            self._write_data(m)
+            self._finish(m)
+        return m
+
+    def _connect(self, m):
+        place = self._place
+        m.d.comb += [
+            self._is.tcp.eq(self._origin == Origin.TCP),
+            self._is.udp.eq((self._origin == Origin.UDP) & self.has_udp),
+            self._is.icmp.eq(self._origin == Origin.ICMP),
+            self._is.resolve.eq(self._origin == Origin.RESOLVE),
+            self.examined.eq(self._subject),
+            self.neighbours.address.eq(self._subject),
+            self.neighbours.sender.eq(self.arp.payload.mac),
+            self.neighbours.tick.eq(self.tick),
+            self.neighbours.show.eq(Mux(self._task.to_all, Stored.ALL_0, Word.MAC_0)),
+            self._short.eq(~place[4:].any()),
+            self._ends_shortest.eq(self._short & (place[:4] == LEAST_WORDS - 1)),
+            self.o.place.eq(place),
+            self.o.word.data.eq(self._bus),
+            self.o.low.eq(self._writes),
+            self.o.high.eq(self._writes),
+            self._checksum.word.eq(self._bus),
+        ]
+        with m.If(self.neighbours.sweep & (self._defence != 0)):
+            m.d.sync += self._defence.eq(self._defence - 1)
+
+    def _choose(self, m):
+        """The origins take turns."""
+        m.d.comb += self._waiting.eq(self.resolve_valid | self.tcp.valid | self.udp.valid | self.icmp.valid)
+        with m.If(self.resolve_valid):
+            m.d.comb += self._chosen.eq(Origin.RESOLVE)
+        with m.Elif(self.tcp.valid & ~(self._is.tcp & (self.udp.valid | self.icmp.valid))):
+            m.d.comb += self._chosen.eq(Origin.TCP)
+        with m.Elif(self.udp.valid & ~(self._is.udp & self.icmp.valid)):
+            m.d.comb += self._chosen.eq(Origin.UDP)
+        with m.Else():
+            m.d.comb += self._chosen.eq(Origin.ICMP)
+
+    def _select_beat(self, m):
+        beat, express = self._beat, self.express.beat
+        origins = [(self._is.tcp, self.tcp), (self._is.udp, self.udp), (self._is.icmp, self.icmp)]
+        last = reduce(or_, (chosen & each.payload.last for chosen, each in origins))
+        octets = self.icmp.payload.octets
+        for chosen, each in origins[1::-1]:
+            octets = Mux(chosen, each.payload.octets, octets)
+        m.d.comb += [
+            beat.valid.eq(reduce(or_, (chosen & each.valid for chosen, each in origins))),
+            beat.last.eq(Mux(self._collecting, express.last, last)),
+            beat.octets.eq(Mux(self._collecting, express.octets, octets)),
+            *(each.ready.eq(chosen & self._take) for chosen, each in origins),
+        ]
+
+    def _drive_bus(self, m):
+        """All words pass one bus: the sum of its sources, of which those that are not given are 0."""
+        tcp, udp, station, give = self.tcp.payload, self.udp.payload, self.station, self._give
+        checksum = self._checksum.checksum
+        length = Signal(16)  # with headers
+        kept = Cat(~self._beat.last | (octet < self._beat.octets) for octet in range(4))
+        octets_of_data = {"tcp": tcp.data, "udp": udp.data, "icmp": self.icmp.payload.data,
+                          "express": self.express.beat.data}  # fmt: skip
+        words = {
+            "stored": self.neighbours.word,
+            "tcp_destination": swap_octets(tcp.destination),
+            "udp_destination": swap_octets(udp.destination),
+            "udp_ports": Cat(swap_octets(udp.source_port), swap_octets(udp.destination_port)),
+            "resolved": swap_octets(self.resolve_address),
+            "sender": self.arp.payload.address,
+            "gateway": station.gateway,
+            "mac": station.mac[:32],
+            "mac_end": Cat(station.mac[32:], Const(0, 16)),
+            "address": station.address,
+            "address_begin_high": Cat(Const(0, 16), station.address[:16]),
+            "address_end_low": Cat(station.address[16:], Const(0, 16)),
+            "length_low": Cat(swap_octets(length), Const(0, 16)),
+            "length_high": Cat(Const(0, 16), swap_octets(length)),
+            "checksum": Cat(checksum, checksum),
+            "express_destination": swap_octets(self.express.destination),
+            "saved": self._saved,
+        }
+        terms = [value & give[name].replicate(32) for name, value in words.items()]
+        terms += [
+            value & Cat((give[name] & each).replicate(8) for each in kept) for name, value in octets_of_data.items()
+        ]
+        m.d.comb += [length.eq(self._length + self._added), self._bus.eq(reduce(or_, terms))]
+
+    def _begin(self, m):
+        task = self._task
+        with m.State("Idle"):
+            # Every task may need room for the shortest frame.
+            m.d.comb += [
+                self.idle.eq(1),
+                self.o.place.eq(LEAST_WORDS - 1),
+                self.neighbours.rest.eq(1),
+                self._give.sender.eq(1),
+                self._checksum.clear.eq(1),
+                self.express.accepts.eq(self.o.fits & ~self.arp.valid & ~self._waiting),
+            ]
+            m.d.sync += [task.eq(0), self._place.eq(8), self._subject.eq(self._bus)]
+            with m.If(self.o.fits):
+                with m.If(self.arp.valid):
+                    m.next = "Examine"
+                with m.Elif(self._waiting):
+                    m.d.sync += self._origin.eq(self._chosen)
+                    m.next = "Destination"
+                with m.Elif(self.express.begin):
+                    m.d.sync += self._origin.eq(Origin.TCP)
+                    m.next = "Express"
+
+    def _answer_arp(self, m):
+        """A received ARP packet (RFC 826)."""
+        task, arp, kinds, neighbours = self._task, self.arp.payload, self.kinds, self.neighbours
+        with m.State("Examine"):
+            conflict = Signal()
+            m.d.comb += conflict.eq(kinds.ours & ~arp.reflected)
+            with m.If(self.kinds_valid):
+                m.d.comb += self.conflict.eq(conflict)
                 m.d.sync += [
-                    place.eq(8),
-                    total.eq(0),
-                    first.eq(1),
-                    sends_arp.eq(0),
-                    replies.eq(0),
-                    to_all.eq(0),
-                    asks.eq(0),
-                    is_express.eq(0),
-                    whole.eq(0),
-                    looked_up.eq(0),
-                    given_up.eq(0),
-                    subject.eq(bus),
+                    task.sends_arp.eq(1),
+                    task.to_all.eq(conflict),
+                    task.replies.eq(arp.asks & ~kinds.ours),
+                    task.creates.eq(arp.asks & kinds.local & ~kinds.broadcast & ~kinds.ours),
                 ]
-                m.d.comb += express.accepts.eq(self.o.fits & ~self.arp.valid & ~waiting)
-                with m.If(self.o.fits):
-                    with m.If(self.arp.valid):
-                        m.next = "Examine"
-                    with m.Elif(waiting):
-                        m.d.sync += origin.eq(chosen)
-                        m.next = "Destination"
-                    with m.Elif(express.begin):
-                        m.d.sync += origin.eq(Origin.TCP)
-                        m.next = "Express"
+                m.next = "Learn"
 
-            # A received ARP packet (RFC 826).
-
-            with m.State("Examine"):
-                conflict = Signal()
-                m.d.comb += conflict.eq(kinds.ours & ~arp.reflected)
-                with m.If(self.kinds_valid):
-                    m.d.comb += self.conflict.eq(conflict)
-                    m.d.sync += [
-                        sends_arp.eq(1),
-                        to_all.eq(conflict),
-                        replies.eq(arp.asks & ~kinds.ours),
-                        creates.eq(arp.asks & kinds.local & ~kinds.broadcast & ~kinds.ours),
-                    ]
-                    m.next = "Learn"
-
-            with m.State("Learn"):
-                m.d.comb += neighbours.task.eq(Mux(creates, Task.LEARN, Task.UPDATE))
-                m.d.sync += place.eq(0)
-                with m.If(neighbours.done):
-                    m.d.comb += self.arp.ready.eq(1)
-                    m.next = "Idle"
-                    with m.If(replies):
-                        m.next = "Begin"
-                    with m.Elif(to_all & (defended == 0)):
-                        m.d.sync += defended.eq(DEFENCE)
-                        m.next = "Begin"
-
-            # Packets.
-
-            with m.State("Destination"):
-                m.d.comb += [
-                    give.tcp_destination.eq(is_tcp),
-                    give.udp_destination.eq(is_udp),
-                    give.resolved.eq(resolves),
-                    give.icmp.eq(is_icmp),
-                    self.icmp.ready.eq(is_icmp),
-                    writes.eq(1),
-                    adds.eq(1),
-                ]
-                m.d.sync += subject.eq(bus)
-                m.next = "Length"
-
-            with m.State("Length"):
-                m.d.comb += self.icmp.ready.eq(is_icmp)
-                m.d.sync += length.eq(Mux(is_tcp, tcp.length, Mux(is_udp, udp.length, icmp.data)))
-                with m.If(self.icmp.valid | ~is_icmp):
-                    m.next = "Route"
-
-            with m.State("Route"):
-                m.d.comb += give.gateway.eq(1)
-                m.d.sync += place.eq(0)
-                with m.If(self.kinds_valid):
-                    m.d.sync += to_all.eq(kinds.broadcast)
-                    with m.If(~kinds.local):
-                        m.d.sync += subject.eq(bus)
-                    with m.If(kinds.broadcast & is_udp):
-                        m.next = "Begin"
-                    with m.Elif(kinds.broadcast | kinds.no_host | kinds.ours | ~kinds.routed):
-                        m.next = "Unreachable"
-                    with m.Else():
-                        m.next = "LookUp"
-
-            with m.State("LookUp"):
-                m.d.comb += [
-                    neighbours.task.eq(Task.LOOK_UP),
-                    self.resolve_done.eq(neighbours.done & resolves),
-                    self.resolve_hit.eq(neighbours.known),
-                ]
-                m.d.sync += asks.eq(neighbours.ask)
-                with m.If(neighbours.done):
-                    m.next = "Discard"
-                    with m.If(resolves):
-                        m.next = "Ask"
-                    with m.Elif(neighbours.known):
-                        m.next = "Header"
-
-            # A packet on the express way.
-
-            with m.State("Express"):
-                m.d.comb += give.express_destination.eq(1)
-                m.d.sync += [subject.eq(bus), is_express.eq(1)]
-                m.next = "ExpressRoute"
-
-            with m.State("ExpressRoute"):
-                m.d.comb += give.gateway.eq(1)
-                m.d.sync += place.eq(_HEADERS)
-                with m.If(~kinds.local):
-                    m.d.sync += subject.eq(bus)
-                m.next = "Collect"
-                with m.If(~self.kinds_valid | kinds.broadcast | kinds.no_host | kinds.ours | ~kinds.routed):
-                    m.next = "Idle"
-
-            with m.State("Collect"):
-                m.d.comb += [
-                    collecting.eq(1),
-                    give.express.eq(express.valid),
-                    writes.eq(express.valid),
-                    adds.eq(express.valid),
-                    word.last.eq(data_last),
-                    word.octets.eq(data_octets),
-                    express.collects.eq(~given_up),
-                    express.collected.eq(whole & looked_up & ~given_up),
-                ]
-                with m.If(~looked_up):
-                    m.d.comb += neighbours.task.eq(Task.LOOK_UP)
-                with m.If(neighbours.done):
-                    m.d.sync += [looked_up.eq(1), asks.eq(neighbours.ask)]
-                with m.If(express.valid):
-                    m.d.sync += [place.eq(place + 1), whole.eq(data_last)]
-                with m.If(
-                    express.cancel
-                    | self.arp.valid
-                    | waiting
-                    | (neighbours.done & ~neighbours.known)
-                    | (express.valid & data_last & (place < LEAST_WORDS))  # it would need padding
-                    | (express.valid & (place == MOST_WORDS))
-                ):
-                    m.d.sync += given_up.eq(1)
-                with m.If(express.finish):
-                    m.d.sync += [behind.eq(place), length.eq(express.length)]
-                    m.next = "Address"
-                with m.Elif(given_up & looked_up):
-                    m.next = "Ask"
-
-            with m.State("Address"):
-                m.d.comb += [give.express_destination.eq(1), self.o.place.eq(8), writes.eq(1), adds.eq(1)]
-                m.d.sync += place.eq(0)
-                m.next = "Header"
-
-            with m.State("Unreachable"):
-                m.d.comb += self.resolve_done.eq(resolves)
-                m.next = "Discard"
-                with m.If(resolves):
-                    m.next = "Idle"
-
-            with m.State("Discard"):
-                m.d.comb += data_ready.eq(1)
-                with m.If(data_valid & data_last):
-                    m.d.comb += [self.sent.eq(is_tcp), self.unresolved.eq(1)]
-                    m.next = "Ask"
-
-            with m.State("Ask"):
-                # The entry of the next hop of the packet, which may have been sent, is still shown.
-                m.d.sync += [place.eq(0), sends_arp.eq(1), to_all.eq(~neighbours.known)]
+        with m.State("Learn"):
+            m.d.comb += neighbours.task.eq(Mux(task.creates, Task.LEARN, Task.UPDATE))
+            m.d.sync += self._place.eq(0)
+            with m.If(neighbours.done):
+                m.d.comb += self.arp.ready.eq(1)
                 m.next = "Idle"
-                with m.If(asks):
+                with m.If(task.replies):
+                    m.next = "Begin"
+                with m.Elif(task.to_all & (self._defence == 0)):
+                    m.d.sync += self._defence.eq(DEFENCE)
                     m.next = "Begin"
 
-            with m.State("Begin"):
-                m.d.comb += self.o.place.eq(LEAST_WORDS - 1)
-                with m.If(self.o.fits):
+    def _route(self, m):
+        """The next hop of a packet, or of an address that is only looked for (RFC 1122 §3.3.1)."""
+        task, kinds, neighbours, give = self._task, self.kinds, self.neighbours, self._give
+        with m.State("Destination"):
+            m.d.comb += [
+                give.tcp_destination.eq(self._is.tcp),
+                give.udp_destination.eq(self._is.udp),
+                give.resolved.eq(self._is.resolve),
+                give.icmp.eq(self._is.icmp),
+                self.icmp.ready.eq(self._is.icmp),
+                self._writes.eq(1),
+                self._checksum.adds.eq(1),
+            ]
+            m.d.sync += self._subject.eq(self._bus)
+            m.next = "Length"
+
+        with m.State("Length"):
+            tcp_or_udp = Mux(self._is.tcp, self.tcp.payload.length, self.udp.payload.length)
+            m.d.comb += self.icmp.ready.eq(self._is.icmp)
+            m.d.sync += self._length.eq(Mux(self._is.tcp | self._is.udp, tcp_or_udp, self.icmp.payload.data))
+            with m.If(self.icmp.valid | ~self._is.icmp):
+                m.next = "Route"
+
+        with m.State("Route"):
+            m.d.comb += give.gateway.eq(1)
+            m.d.sync += self._place.eq(0)
+            with m.If(self.kinds_valid):
+                m.d.sync += task.to_all.eq(kinds.broadcast)
+                with m.If(~kinds.local):
+                    m.d.sync += self._subject.eq(self._bus)
+                with m.If(kinds.broadcast & self._is.udp):
+                    m.next = "Begin"
+                with m.Elif(kinds.broadcast | kinds.no_host | kinds.ours | ~kinds.routed):
+                    m.next = "Unreachable"
+                with m.Else():
+                    m.next = "LookUp"
+
+        with m.State("LookUp"):
+            m.d.comb += [
+                neighbours.task.eq(Task.LOOK_UP),
+                self.resolve_done.eq(neighbours.done & self._is.resolve),
+                self.resolve_hit.eq(neighbours.known),
+            ]
+            m.d.sync += task.asks.eq(neighbours.ask)
+            with m.If(neighbours.done):
+                m.next = "Discard"
+                with m.If(self._is.resolve):
+                    m.next = "Ask"
+                with m.Elif(neighbours.known):
                     m.next = "Header"
 
-            # Headers.
+    def _discard(self, m):
+        """A packet without a next hop, or whose next hop has no known MAC."""
+        with m.State("Unreachable"):
+            m.d.comb += self.resolve_done.eq(self._is.resolve)
+            m.next = "Discard"
+            with m.If(self._is.resolve):
+                m.next = "Idle"
 
-            with m.State("Header"):
-                # A word of the next hop is shown a cycle after it has been selected; before this state, it is word 0.
-                m.d.comb += writes.eq(1)
-                m.d.sync += place.eq(place + 1)
-                with m.If(is_express & (place[:4] == 0)):  # the sum is that of the packet; its address follows
-                    m.d.sync += [saved.eq(folded), total.eq(summand)]
-                with m.Switch(Cat(place[:4], sends_arp)):
-                    with m.Case("-0000"):
-                        m.d.comb += [give.neighbour.eq(1), show.eq(Mux(to_all, _SHOWN.ALL_2, Word.MAC_2))]
-                    with m.Case("-0001"):
-                        m.d.comb += give.neighbour.eq(1)
-                    with m.Case("-0010"):
-                        m.d.comb += [give.mac.eq(1), show.eq(Mux(sends_arp, _SHOWN.TYPE_ARP, _SHOWN.TYPE_IPV4))]
-                    with m.Case("-0011"):
-                        m.d.comb += [
-                            give.neighbour.eq(1),
-                            give.mac_end.eq(1),
-                            show.eq(Mux(sends_arp, _SHOWN.ARP_4, _SHOWN.IPV4_4)),
-                        ]
-                    with m.Case("00100"):
-                        m.d.comb += [
-                            give.neighbour.eq(1),
-                            give.length_high.eq(1),
-                            added.eq(Mux(is_udp, 28, 20)),
-                            adds.eq(1),
-                            show.eq(_SHOWN.IPV4_5),
-                        ]
-                    with m.Case("00101"):
-                        m.d.comb += [give.neighbour.eq(1), adds.eq(1), show.eq(_SHOWN.IPV4_6_ICMP)]
-                        with m.If(is_tcp):
-                            m.d.comb += show.eq(_SHOWN.IPV4_6_TCP)
-                        with m.Elif(is_udp):
-                            m.d.comb += show.eq(_SHOWN.IPV4_6_UDP)
-                    with m.Case("00110"):
-                        m.d.comb += [give.neighbour.eq(1), adds.eq(1)]
-                    with m.Case("00111"):
-                        m.d.comb += [give.address.eq(1), adds.eq(1), show.eq(_SHOWN.PSEUDO_HEADER)]
-                    with m.Case("10100"):
-                        m.d.comb += [
-                            give.neighbour.eq(1), show.eq(Mux(replies, _SHOWN.ARP_5_REPLY, _SHOWN.ARP_5_REQUEST))
-                        ]  # fmt: skip
-                    with m.Case("10101"):
-                        m.d.comb += give.neighbour.eq(1)
-                    with m.Case("10110"):
-                        m.d.comb += give.mac.eq(1)
-                    with m.Case("10111"):
-                        m.d.comb += [give.mac_end.eq(1), give.address_begin_high.eq(1), show.eq(Word.MAC_0)]
-                    with m.Case("11000"):
-                        m.d.comb += [give.address_end_low.eq(1), give.neighbour.eq(replies), show.eq(Word.MAC_2)]
-                    with m.Case("11001"):
-                        m.d.comb += [give.neighbour.eq(replies), show.eq(Word.ADDRESS)]
-                    with m.Default():
-                        m.d.comb += give.neighbour.eq(1)  # the target
-                with m.If(~sends_arp & (place[:3] == 7)):
-                    m.next = "Correct"
-                with m.If(sends_arp & (place[:4] == 10)):
+        with m.State("Discard"):
+            m.d.comb += self._take.eq(1)
+            with m.If(self._beat.valid & self._beat.last):
+                m.d.comb += [self.sent.eq(self._is.tcp), self.unresolved.eq(1)]
+                m.next = "Ask"
+
+    def _collect(self, m):
+        """A packet on the express way."""
+        task, kinds, neighbours, express, give = self._task, self.kinds, self.neighbours, self.express, self._give
+        with m.State("Express"):
+            m.d.comb += give.express_destination.eq(1)
+            m.d.sync += [self._subject.eq(self._bus), task.is_express.eq(1)]
+            m.next = "ExpressRoute"
+
+        with m.State("ExpressRoute"):
+            m.d.comb += give.gateway.eq(1)
+            m.d.sync += self._place.eq(_HEADERS)
+            with m.If(~kinds.local):
+                m.d.sync += self._subject.eq(self._bus)
+            m.next = "Collect"
+            with m.If(~self.kinds_valid | kinds.broadcast | kinds.no_host | kinds.ours | ~kinds.routed):
+                m.next = "Idle"
+
+        with m.State("Collect"):
+            last = express.valid & self._beat.last
+            m.d.comb += [
+                self._collecting.eq(1),
+                give.express.eq(express.valid),
+                self._writes.eq(express.valid),
+                self._checksum.adds.eq(express.valid),
+                self.o.word.last.eq(self._beat.last),
+                self.o.word.octets.eq(self._beat.octets),
+                express.collects.eq(~task.given_up),
+                express.collected.eq(task.whole & task.looked_up & ~task.given_up),
+            ]
+            with m.If(~task.looked_up):
+                m.d.comb += neighbours.task.eq(Task.LOOK_UP)
+            with m.If(neighbours.done):
+                m.d.sync += [task.looked_up.eq(1), task.asks.eq(neighbours.ask)]
+            with m.If(express.valid):
+                m.d.sync += [self._place.eq(self._place + 1), task.whole.eq(self._beat.last)]
+            with m.If(
+                express.cancel
+                | self.arp.valid
+                | self._waiting
+                | (neighbours.done & ~neighbours.known)
+                | (last & (self._place < LEAST_WORDS))  # it would need padding
+                | (express.valid & (self._place == MOST_WORDS))
+            ):
+                m.d.sync += task.given_up.eq(1)
+            with m.If(express.finish):
+                m.d.sync += [self._behind.eq(self._place), self._length.eq(express.length)]
+                m.next = "Address"
+            with m.Elif(task.given_up & task.looked_up):
+                m.next = "Ask"
+
+        with m.State("Address"):
+            m.d.comb += [
+                give.express_destination.eq(1), self.o.place.eq(8), self._writes.eq(1), self._checksum.adds.eq(1)
+            ]  # fmt: skip
+            m.d.sync += self._place.eq(0)
+            m.next = "Header"
+
+    def _request(self, m):
+        """An ARP request, if one is due, and room for a frame."""
+        with m.State("Ask"):
+            # The entry of the next hop of the packet, which may have been sent, is still shown.
+            task = self._task
+            m.d.sync += [self._place.eq(0), task.sends_arp.eq(1), task.to_all.eq(~self.neighbours.known)]
+            m.next = "Idle"
+            with m.If(task.asks):
+                m.next = "Begin"
+
+        with m.State("Begin"):
+            m.d.comb += self.o.place.eq(LEAST_WORDS - 1)
+            with m.If(self.o.fits):
+                m.next = "Header"
+
+    def _write_headers(self, m):
+        """The words of a header's table, from ``place`` on."""
+        task, place, give, checksum = self._task, self._place, self._give, self._checksum
+        tables = (ipv4_packet(task.to_all, self._is.tcp, self._is.udp), arp_packet(task.to_all, task.replies))
+        with m.State("Header"):
+            m.d.sync += place.eq(place + 1)
+            with m.If(task.is_express & (place[:4] == 0)):  # the sum is that of the packet; its address follows
+                m.d.comb += checksum.restart.eq(1)
+                m.d.sync += self._saved.eq(checksum.folded)
+            with m.Switch(Cat(place[:4], task.sends_arp)):
+                for is_arp, table in enumerate(tables):
+                    for at, word in enumerate(table):
+                        with m.Case(at | is_arp << 4):
+                            self._write_word(m, word)
+                            # A stored word is shown a cycle after its selection; before this state, it is word 0's.
+                            if at + 1 < len(table) and table[at + 1].stored is not None:
+                                m.d.comb += self.neighbours.show.eq(table[at + 1].stored)
+            with m.If(~task.sends_arp & (place[:4] == 8)):
+                m.next = "Await"
+            with m.If(place[:4] == 10):
+                m.next = "Data"
+                with m.If(task.sends_arp):
                     m.next = "Pad"
 
-            with m.State("Correct"):
-                # The sum is that of the header. It becomes that of the pseudo-header; ICMP has none.
-                m.d.comb += [give.neighbour.eq(1), adds.eq(1)]
-                m.d.sync += place.eq(9)
-                m.next = "Await"
+        with m.State("Await"):
+            m.d.comb += [give.saved.eq(task.is_express), checksum.adds.eq(task.is_express)]
+            m.next = "HeaderChecksum"
 
-            with m.State("Await"):
-                m.d.comb += [give.saved.eq(is_express), adds.eq(is_express)]
-                m.next = "HeaderChecksum"
+        with m.State("HeaderChecksum"):
+            m.d.comb += [give.checksum.eq(1), self.o.place.eq(6), self.o.high.eq(1)]
+            m.d.comb += checksum.clear.eq(self._is.icmp)  # it has no pseudo-header
+            m.next = "Data"
+            with m.If(self._is.udp):
+                m.next = "Header"
 
-            with m.State("HeaderChecksum"):
-                m.d.comb += [give.checksum.eq(1), self.o.place.eq(6), self.o.high.eq(1)]
-                with m.If(is_icmp):
-                    m.d.sync += total.eq(0)
-                m.next = "Data"
-                with m.If(is_udp):
-                    m.next = "Ports"
+    def _write_word(self, m, word):
+        m.d.comb += [
+            self._writes.eq(word.written),
+            self._checksum.adds.eq(word.summed),
+            self._added.eq(word.added),
+            self._give.stored.eq(0 if word.stored is None else word.is_stored),
+            *(self._give[source].eq(1) for source in word.sources),
+        ]
 
-            with m.State("Ports"):
-                m.d.comb += [give.udp_ports.eq(1), writes.eq(1), adds.eq(1)]
-                m.d.sync += place.eq(place + 1)
-                m.next = "DatagramLength"
+    def _write_data(self, m):
+        """Data, and padding."""
+        task, beat, word = self._task, self._beat, self.o.word
+        with m.State("Data"):
+            m.d.comb += [
+                self._give.tcp.eq(self._is.tcp),
+                self._give.udp.eq(self._is.udp),
+                self._give.icmp.eq(self._is.icmp & task.begun),  # the type of an echo reply, and a checksum of 0
+                word.last.eq(beat.last & (~self._short | self._ends_shortest)),
+                word.octets.eq(beat.octets),
+                self._take.eq(self.o.fits),
+                self._writes.eq(beat.valid),
+                self._checksum.adds.eq(beat.valid & self.o.fits),
+            ]
+            with m.If(self._ends_shortest & (beat.octets < 2)):
+                m.d.comb += word.octets.eq(2)
+            with m.If(beat.valid & self.o.fits):
+                m.d.sync += [self._place.eq(self._place + 1), task.begun.eq(1)]
+                with m.If(word.last):
+                    m.next = "AwaitSum"
+                with m.Elif(beat.last & task.is_express):
+                    m.d.sync += self._place.eq(self._behind)
+                    m.next = "AwaitSum"
+                with m.Elif(beat.last):
+                    m.next = "Pad"
 
-            with m.State("DatagramLength"):
-                m.d.comb += [added.eq(8), give.length_low.eq(1), writes.eq(1), adds.eq(1)]
-                m.d.sync += place.eq(place + 1)
-                m.next = "Data"
-
-            # Data, padding and checksum.
-
-            with m.State("Data"):
-                m.d.comb += [
-                    give.tcp.eq(is_tcp),
-                    give.udp.eq(is_udp),
-                    give.icmp.eq(is_icmp & ~first),  # the type of an echo reply, and a checksum of 0
-                    word.last.eq(data_last & (~short | ends_shortest)),
-                    word.octets.eq(data_octets),
-                    data_ready.eq(self.o.fits),
-                    writes.eq(data_valid),
-                    adds.eq(data_valid & self.o.fits),
-                ]
-                with m.If(ends_shortest & (data_octets < 2)):
-                    m.d.comb += word.octets.eq(2)
-                with m.If(data_valid & self.o.fits):
-                    m.d.sync += [place.eq(place + 1), first.eq(0)]
-                    with m.If(word.last):
-                        m.next = "AwaitSum"
-                    with m.Elif(data_last & is_express):
-                        m.d.sync += place.eq(behind)
-                        m.next = "AwaitSum"
-                    with m.Elif(data_last):
-                        m.next = "Pad"
-
-            with m.State("Pad"):
-                m.d.comb += [writes.eq(1), word.last.eq(ends_shortest), word.octets.eq(2)]
-                m.d.sync += place.eq(place + 1)
-                with m.If(ends_shortest):
-                    m.next = "Fold"
-
-            with m.State("AwaitSum"):
+        with m.State("Pad"):
+            m.d.comb += [self._writes.eq(1), word.last.eq(self._ends_shortest), word.octets.eq(2)]
+            m.d.sync += self._place.eq(self._place + 1)
+            with m.If(self._ends_shortest):
                 m.next = "Fold"
 
-            with m.State("Fold"):
-                m.d.comb += show.eq(_SHOWN.ALL_2)
-                m.next = "Checksum"
-                with m.If(sends_arp):
-                    m.next = "Commit"
+    def _finish(self, m):
+        """The checksum of the data, and the end."""
+        checksum = self._checksum.checksum
+        with m.State("AwaitSum"):
+            m.next = "Fold"
 
-            with m.State("Checksum"):
-                # At octet 16 of TCP's header, 6 of UDP's, 2 of ICMP's.
-                m.d.comb += [
-                    give.checksum.eq(1),
-                    self.o.place.eq(Mux(is_tcp, 13, Mux(is_udp, 10, 9))),
-                    self.o.low.eq(is_tcp),
-                    self.o.high.eq(~is_tcp),
-                ]
-                with m.If(is_udp & (checksum == 0)):  # RFC 768: 0 means no checksum
-                    m.d.comb += give.neighbour.eq(1)
+        with m.State("Fold"):
+            m.d.comb += self.neighbours.show.eq(Stored.ALL_2)
+            m.next = "Checksum"
+            with m.If(self._task.sends_arp):
                 m.next = "Commit"
 
-            with m.State("Commit"):
-                m.d.comb += [self.o.commit.eq(1), self.sent.eq(is_tcp & ~sends_arp)]
-                m.next = "Ask"
-                with m.If(sends_arp):
-                    m.next = "Idle"
-        return m
+        with m.State("Checksum"):
+            # At octet 16 of TCP's header, 6 of UDP's, 2 of ICMP's.
+            m.d.comb += [
+                self._give.checksum.eq(1),
+                self.o.place.eq(Mux(self._is.tcp, 13, Mux(self._is.udp, 10, 9))),
+                self.o.low.eq(self._is.tcp),
+                self.o.high.eq(~self._is.tcp),
+            ]
+            with m.If(self._is.udp & (checksum == 0)):  # RFC 768: 0 means no checksum
+                m.d.comb += self._give.stored.eq(1)
+            m.next = "Commit"
+
+        with m.State("Commit"):
+            m.d.comb += [self.o.commit.eq(1), self.sent.eq(self._is.tcp & ~self._task.sends_arp)]
+            m.next = "Ask"
+            with m.If(self._task.sends_arp):
+                m.next = "Idle"
