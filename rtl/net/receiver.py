@@ -1,6 +1,8 @@
 """Parses and checks received frames."""
 
 from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -90,276 +92,321 @@ class Receiver(wiring.Component):
             "counts": Out(Counts()),
         })
 
+        self._valid = Signal()
+        self._beat = Signal(Frame(), reset_less=True)
+        self._at = Signal(11, init=1)  # bit n: the beat is word n
+        self._begins = Signal(11)  # bit n: the valid beat is word n
+        self._ends = Signal()
+        self._too_long = Signal()
+        self._tagged = Signal()
+        self._in_vlan = Signal()  # the tag has not only a priority, but a VLAN ID
+
+        self._to_us = Signal()
+        self._to_all = Signal()
+        self._ip_follows = Signal()
+        self._is_ip = Signal()
+        self._is_arp = Signal()
+        self._is_tcp = Signal()
+        self._is_udp = Signal()
+        self._is_icmp = Signal()
+
+        self._total = Signal(16)  # Total Length, in word 4
+        self._payload_lanes = Signal(_LENGTH_BITS - 1)  # of the payload's length, and its sign
+        self._payload_length = Signal(_LENGTH_BITS)
+        self._in_header = Signal()
+        self._in_payload = Signal()  # or in the octets behind the packet
+        self._in_data = Signal()  # a word of the payload
+        self._tail = Signal(2)  # octets in the packet's last word, modulo 4
+        self._final = Signal()  # this is the packet's last word
+        self._whole = Signal()  # the packet has arrived, or arrives with this word
+
+        self._arp_packet = Signal(ArpPacket(), reset_less=True, name="arp_packet")
+        self._keeps_arp = Signal()  # the fields of this packet are kept
+        self._no_mac = Signal()  # the first octets of the sender's MAC are 0
+        self._formed = Signal()  # the transport's header is well-formed, up to this word
+        self._no_checksum = Signal()
+        self._correct = Signal()  # the checksums
+        self._ended = Signal(3)  # bit n: the frame's last beat was n + 1 cycles ago
+        self._sound = Signal(3)  # bit n: but for checksums, it was a good one
+        self._intact = Signal(3)  # bit n: as far as the MAC knows
+
     def elaborate(self, platform):
         m = Module()
-        station = self.station
+        self._count(m)
+        self._take(m, self._ethernet_fields())
+        self._take(m, self._protocol_fields())
+        self._measure(m)
+        self._find_payload(m)
+        self._take_arp(m)
+        self._check_transport(m)
+        self._add(m)
+        self._judge(m)
+        self._store(m)
+        return m
 
-        # The beat, and its number in the frame.
-        valid = Signal()
-        beat = Signal(Frame(), reset_less=True)
-        at = Signal(11, init=1)  # bit n: the beat is word n
+    def _count(self, m):
+        """The beat, and its number in the frame."""
+        lane, valid, at = self._beat.data, self._valid, self._at
         index = Signal(range(MOST_WORDS + 1))
-        too_long = Signal()
-        begins = Signal(11)
-        ends = Signal()
-        lane = beat.data
         m.d.comb += [
             self.frames.ready.eq(1),
-            begins.eq(at & valid.replicate(11)),
-            ends.eq(valid & beat.last),
+            self._begins.eq(at & valid.replicate(11)),
+            self._ends.eq(valid & self._beat.last),
         ]
-        m.d.sync += [valid.eq(self.frames.valid), beat.eq(self.frames.payload)]
+        m.d.sync += [valid.eq(self.frames.valid), self._beat.eq(self.frames.payload)]
         # A tag (IEEE 802.1Q §9.6) stands in front of the EtherType: the word behind is the same as without.
-        tagged = Signal()
         tag = Signal()
-        m.d.comb += tag.eq(at[3] & ~tagged & (lane[16:] == lane16(EtherType.VLAN)))
-        with m.If(ends):
-            m.d.sync += [at.eq(1), index.eq(0), too_long.eq(0), tagged.eq(0)]
+        m.d.comb += tag.eq(at[3] & ~self._tagged & (lane[16:] == lane16(EtherType.VLAN)))
+        with m.If(self._ends):
+            m.d.sync += [at.eq(1), index.eq(0), self._too_long.eq(0), self._tagged.eq(0)]
         with m.Elif(valid & tag):
-            m.d.sync += tagged.eq(1)
+            m.d.sync += self._tagged.eq(1)
         with m.Elif(valid):
             m.d.sync += [at.eq(at << 1), index.eq(index + 1)]
             with m.If(index == MOST_WORDS - 1):
-                m.d.sync += too_long.eq(1)
-
-        # The Ethernet header.
-        to_us = Signal()
-        to_all = Signal()
-        is_ip = Signal()
-        is_arp = Signal()
-        with m.If(begins[0]):
-            m.d.sync += [to_us.eq(lane[16:] == station.mac[:16]), to_all.eq(lane[16:] == 0xFFFF)]
-        with m.If(begins[1]):
-            m.d.sync += [to_us.eq(to_us & (lane == station.mac[16:])), to_all.eq(to_all & (lane == 0xFFFF_FFFF))]
-        ip_follows = Signal()
-        in_vlan = Signal()  # the tag has not only a priority, but a VLAN ID
+                m.d.sync += self._too_long.eq(1)
         m.d.comb += [
-            in_vlan.eq(tagged & Cat(lane[:4], lane[8:16]).any()),
-            ip_follows.eq((lane[16:] == lane16(EtherType.IPV4)) & ~in_vlan),
+            self._in_vlan.eq(self._tagged & Cat(lane[:4], lane[8:16]).any()),
+            self._ip_follows.eq((lane[16:] == lane16(EtherType.IPV4)) & ~self._in_vlan),
         ]
-        with m.If(begins[3]):
-            m.d.sync += [is_ip.eq(ip_follows), is_arp.eq((lane[16:] == lane16(EtherType.ARP)) & ~in_vlan)]
 
-        # The extent of the IPv4 packet and its header.
-        total = Signal(16)  # Total Length, in word 4
+    def _take(self, m, fields):
+        """Take the fields of each word of a table when it begins."""
+        for word, taken in fields.items():
+            with m.If(self._begins[word]):
+                m.d.sync += [field.eq(value) for field, value in taken]
+
+    def _ethernet_fields(self):
+        lane, mac, to_us, to_all = self._beat.data, self.station.mac, self._to_us, self._to_all
+        return {
+            0: [(to_us, lane[16:] == mac[:16]), (to_all, lane[16:] == 0xFFFF)],
+            1: [(to_us, to_us & (lane == mac[16:])), (to_all, to_all & (lane == 0xFFFF_FFFF))],
+            3: [
+                (self._is_ip, self._ip_follows),
+                (self._is_arp, (lane[16:] == lane16(EtherType.ARP)) & ~self._in_vlan),
+            ],
+        }
+
+    def _protocol_fields(self):
+        protocol = self._beat.data[8:16]
+        return {
+            6: [
+                (self._is_tcp, protocol == Protocol.TCP),
+                (self._is_udp, (protocol == Protocol.UDP) & bool(self.udp_ports)),
+                (self._is_icmp, protocol == Protocol.ICMP),
+            ],
+        }
+
+    def _ip_faults(self):
+        """Return what is wrong with each word of an IPv4 header."""
+        lane, kinds = self._beat.data, self.kinds
+        return {
+            4: (lane[4:8] != 4) | (lane[:4] < 5) | self._total[_LENGTH_BITS:].any(),
+            5: self._payload_lanes[-1] | Cat(lane[16:22], lane[24:]).any(),  # a length, or a fragment
+            7: kinds.no_host | kinds.broadcast | kinds.ours | ~kinds.routed,  # RFC 1122 §3.2.1.3
+            # RFC 1122 §3.2.2.6, §3.3.6; RFC 9293 §3.9.2.3
+            8: ~((kinds.ours & ~self._to_all) | (kinds.broadcast & self._is_udp)),
+        }
+
+    def _measure(self, m):
+        """The lengths in the IPv4 header, and the words of the packet."""
+        beat, begins, tail, lane = self._beat, self._begins, self._tail, self._beat.data
         ihl = Signal(4)
-        payload_lanes = Signal(_LENGTH_BITS - 1)
-        payload_length = Signal(_LENGTH_BITS)
         total_kept = Signal(_LENGTH_BITS)
-        in_header = Signal()
-        header_left = Signal(4)  # words of the header, from this one on
-        in_payload = Signal()  # or in the octets behind the packet
         in_packet = Signal()
         packet_left = Signal(_LENGTH_BITS - 2)  # full words of the packet from the previous one on
-        tail = Signal(2)  # octets in the packet's last word, modulo 4
-        final = Signal()  # this is the packet's last word
-        whole = Signal()  # the packet has arrived
+        whole = Signal()
         becomes_whole = Signal()
         m.d.comb += [
-            total.eq(swap_octets(lane[16:])),
-            payload_lanes.eq(total_kept[2:] - ihl),
-            final.eq(in_packet & (packet_left == Mux(tail == 0, 2, 1))),
-            becomes_whole.eq(Mux(is_arp, at[10] & (~beat.last | beat.octets[2]),
-                                 final & (~beat.last | Mux(tail == 0, beat.octets[2], beat.octets >= tail)))),
+            self._total.eq(swap_octets(lane[16:])),
+            self._payload_lanes.eq(total_kept[2:] - ihl),
+            self._final.eq(in_packet & (packet_left == Mux(tail == 0, 2, 1))),
+            becomes_whole.eq(Mux(self._is_arp, self._at[10] & (~beat.last | beat.octets[2]),
+                                 self._final & (~beat.last | Mux(tail == 0, beat.octets[2], beat.octets >= tail)))),
+            self._whole.eq(whole | becomes_whole),
         ]  # fmt: skip
-        with m.If(begins[3]):
-            m.d.sync += in_header.eq(ip_follows & ~beat.last)
         with m.If(begins[4]):
-            m.d.sync += [ihl.eq(lane[:4]), header_left.eq(lane[:4] - 1), total_kept.eq(total)]
-        with m.Elif(valid):
-            m.d.sync += header_left.eq(header_left - 1)
+            m.d.sync += [ihl.eq(lane[:4]), total_kept.eq(self._total)]
         with m.If(begins[5]):
-            m.d.sync += payload_length.eq(Cat(total_kept[:2], payload_lanes))
-        with m.If(ends):
-            m.d.sync += [in_header.eq(0), in_payload.eq(0), in_packet.eq(0)]
-        with m.Elif(begins[4] & is_ip):
-            m.d.sync += [in_packet.eq(1), packet_left.eq(total[2:]), tail.eq(total)]
-        with m.Elif(valid):
+            m.d.sync += self._payload_length.eq(Cat(total_kept[:2], self._payload_lanes))
+        with m.If(self._ends):
+            m.d.sync += in_packet.eq(0)
+        with m.Elif(begins[4] & self._is_ip):
+            m.d.sync += [in_packet.eq(1), packet_left.eq(self._total[2:]), tail.eq(self._total)]
+        with m.Elif(self._valid):
             m.d.sync += packet_left.eq(packet_left - 1)
-            with m.If(final):
+            with m.If(self._final):
                 m.d.sync += in_packet.eq(0)
-            with m.If(in_header & (header_left == 1) & ~at[4]):
-                m.d.sync += [in_header.eq(0), in_payload.eq(1)]
-        with m.If(ends):
+        with m.If(self._ends):
             m.d.sync += whole.eq(0)
-        with m.Elif(valid & becomes_whole):
+        with m.Elif(self._valid & becomes_whole):
             m.d.sync += whole.eq(1)
+        m.d.comb += self._in_data.eq(self._valid & self._in_payload & in_packet)
 
-        # The checks of the IPv4 header.
-        is_tcp = Signal()
-        is_udp = Signal()
-        is_icmp = Signal()
-        wrong_ip = Signal()
-        m.d.comb += wrong_ip.eq(
-            (at[4] & ((lane[4:8] != 4) | (lane[:4] < 5) | total[_LENGTH_BITS:].any()))
-            | (at[5] & (payload_lanes[-1] | Cat(lane[16:22], lane[24:]).any()))  # a length, or a fragment
-        )
-        with m.If(begins[6]):
-            m.d.sync += [
-                is_tcp.eq(lane[8:16] == Protocol.TCP),
-                is_udp.eq((lane[8:16] == Protocol.UDP) & bool(self.udp_ports)),
-                is_icmp.eq(lane[8:16] == Protocol.ICMP),
-            ]
-
-        # The addresses.
-        kinds = self.kinds
-        wrong_address = Signal()
-        m.d.comb += [
-            self.examined.eq(lane),
-            self.examines.eq(begins[7] | begins[8] | begins[10]),
-            wrong_address.eq(
-                (at[7] & (kinds.no_host | kinds.broadcast | kinds.ours | ~kinds.routed))  # RFC 1122 §3.2.1.3
-                # RFC 1122 §3.2.2.6, §3.3.6; RFC 9293 §3.9.2.3
-                | (at[8] & ~((kinds.ours & ~to_all) | (kinds.broadcast & is_udp)))
-            ),
-        ]
-
-        # ARP (RFC 826).
-        arp = Signal(ArpPacket(), reset_less=True)
-        keeps = Signal()  # the fields of this packet are kept
-        is_request = Signal()
-        no_mac = Signal()
-        our_mac = Signal()
-        wrong_arp = Signal()
-        m.d.comb += wrong_arp.eq(
-            (at[4] & (lane != 0x0008_0100))
-            | (at[5] & ((lane[:24] != 0x00_0406) | ~((lane[24:] == 1) | (lane[24:] == 2))))
-            | (at[6] & lane[0])
-            | (at[7] & no_mac & (lane[:16] == 0))
-        )
+    def _find_payload(self, m):
+        """The payload follows the IPv4 header, whose options are skipped."""
+        begins, lane = self._begins, self._beat.data
+        header_left = Signal(4)  # words of the header, from this one on
         with m.If(begins[3]):
-            m.d.sync += keeps.eq(~self.arp.valid)
-        with m.If(begins[5]):
-            m.d.sync += is_request.eq(lane[24])
-        with m.If(begins[6]):
-            m.d.sync += [no_mac.eq(lane == 0), our_mac.eq(lane == station.mac[:32])]
-        with m.If(keeps & is_arp & ~self.arp.valid):
-            with m.If(begins[6]):
-                m.d.sync += arp.mac[:32].eq(lane)
-            with m.If(begins[7]):
-                m.d.sync += [
-                    arp.mac[32:].eq(lane),
-                    arp.address[:16].eq(lane[16:]),
-                    arp.reflected.eq(our_mac & (lane[:16] == station.mac[32:])),
-                ]
-            with m.If(begins[8]):
-                m.d.sync += arp.address[16:].eq(lane)
-            with m.If(begins[10]):
-                m.d.sync += arp.asks.eq(is_request & kinds.ours)
+            m.d.sync += self._in_header.eq(self._ip_follows & ~self._beat.last)
+        with m.If(begins[4]):
+            m.d.sync += header_left.eq(lane[:4] - 1)
+        with m.Elif(self._valid):
+            m.d.sync += header_left.eq(header_left - 1)
+        with m.If(self._ends):
+            m.d.sync += [self._in_header.eq(0), self._in_payload.eq(0)]
+        with m.Elif(self._valid & self._in_header & (header_left == 1) & ~self._at[4]):
+            m.d.sync += [self._in_header.eq(0), self._in_payload.eq(1)]
 
-        # The words of the payload, and the checks of its first words.
-        in_data = Signal()  # a word of the payload
+    def _arp_faults(self):
+        """Return what is wrong with each word of an ARP packet (RFC 826)."""
+        lane = self._beat.data
+        return {
+            4: lane != 0x0008_0100,
+            5: (lane[:24] != 0x00_0406) | ~((lane[24:] == 1) | (lane[24:] == 2)),
+            6: lane[0],
+            7: self._no_mac & (lane[:16] == 0),
+        }
+
+    def _take_arp(self, m):
+        """The fields of an ARP packet (RFC 826)."""
+        lane, arp, mac = self._beat.data, self._arp_packet, self.station.mac
+        is_request = Signal()
+        our_mac = Signal()
+        self._take(m, {
+            3: [(self._keeps_arp, ~self.arp.valid)],
+            5: [(is_request, lane[24])],
+            6: [(self._no_mac, lane == 0), (our_mac, lane == mac[:32])],
+        })
+        with m.If(self._keeps_arp & self._is_arp & ~self.arp.valid):
+            self._take(m, {
+                6: [(arp.mac[:32], lane)],
+                7: [
+                    (arp.mac[32:], lane),
+                    (arp.address[:16], lane[16:]),
+                    (arp.reflected, our_mac & (lane[:16] == mac[32:])),
+                ],
+                8: [(arp.address[16:], lane)],
+                10: [(arp.asks, is_request & self.kinds.ours)],
+            })
+
+    def _check_transport(self, m):
+        """The checks of the payload's first words."""
+        lane, length = self._beat.data, self._payload_length
         nth = Signal(4)  # bit n: the next word of the payload is word n
-        formed = Signal()  # the transport's header is well-formed
+        formed = Signal()
         becomes_formed = Signal()
-        no_checksum = Signal()
         known_port = Signal()
         offset = lane[4:8]  # of TCP's data
-        long_enough = payload_length[3:].any()  # for the headers of UDP and ICMP
+        long_enough = length[3:].any()  # for the headers of UDP and ICMP
         m.d.comb += [
-            in_data.eq(valid & in_payload & in_packet),
             becomes_formed.eq(
-                (nth[3] & is_tcp & (offset >= 5) & (offset <= payload_length[2:]))
-                | (nth[1] & is_udp & (swap_octets(lane[:16]) == payload_length) & long_enough & known_port)
-                | (nth[0] & is_icmp & (lane[:16] == _ECHO) & long_enough)
+                (nth[3] & self._is_tcp & (offset >= 5) & (offset <= length[2:]))
+                | (nth[1] & self._is_udp & (swap_octets(lane[:16]) == length) & long_enough & known_port)
+                | (nth[0] & self._is_icmp & (lane[:16] == _ECHO) & long_enough)
             ),
+            self._formed.eq(formed | (self._in_data & becomes_formed)),
         ]
-        with m.If(begins[6]):
+        with m.If(self._begins[6]):
             m.d.sync += [nth.eq(1), formed.eq(0)]
-        with m.If(in_data):
-            m.d.sync += [
-                nth.eq(nth << 1),
-                formed.eq(formed | becomes_formed),
-            ]
+        with m.If(self._in_data):
+            m.d.sync += [nth.eq(nth << 1), formed.eq(formed | becomes_formed)]
             with m.If(nth[0]):
                 m.d.sync += known_port.eq(Cat(lane[16:] == lane16(port) for port in self.udp_ports).any())
             with m.If(nth[1]):
-                m.d.sync += no_checksum.eq(lane[16:] == 0)
+                m.d.sync += self._no_checksum.eq(lane[16:] == 0)
 
-        # The sums of the header and of the payload with the pseudo-header, whose last word is added after the frame.
+    def _add(self, m):
+        """The sums of the header, and of the payload with the pseudo-header, whose end is added behind the frame."""
+        lane, begins, tail = self._beat.data, self._begins, self._tail
+        length = swap_octets(Cat(self._payload_length, Const(0, 5)))
         header_sum = Signal(SUM_BITS)
         payload_sum = Signal(SUM_BITS)
+        header_folded = Signal(FOLDED_BITS)
+        payload_folded = Signal(FOLDED_BITS)
         summand = Signal(32)
         protocol = Signal(8)
-        ended = Signal(3)  # bit n: the frame's last beat was n + 1 cycles ago
-        kept_octets = Cat(~final | (tail == 0) | (octet < tail) for octet in range(4))
+        kept_octets = Cat(~self._final | (tail == 0) | (octet < tail) for octet in range(4))
         kept_bits = Cat(each.replicate(8) for each in kept_octets)
         m.d.comb += [
-            protocol.eq(Mux(is_udp, Protocol.UDP, Protocol.TCP)),
-            summand.eq(Mux(ended[0], Cat(swap_octets(Cat(payload_length, Const(0, 5))),
-                                         Const(0, 8), protocol), lane & kept_bits)),
-        ]  # fmt: skip
+            protocol.eq(Mux(self._is_udp, Protocol.UDP, Protocol.TCP)),
+            summand.eq(Mux(self._ended[0], Cat(length, Const(0, 8), protocol), lane & kept_bits)),
+        ]
         with m.If(begins[3]):
             m.d.sync += header_sum.eq(0)
-        with m.Elif(valid & in_header):
+        with m.Elif(self._valid & self._in_header):
             m.d.sync += header_sum.eq(add_word(header_sum, lane))
         with m.If(begins[6]):
             m.d.sync += payload_sum.eq(0)
-        with m.Elif(in_data | (~is_icmp & (begins[7] | begins[8] | ended[0]))):
+        with m.Elif(self._in_data | (~self._is_icmp & (begins[7] | begins[8] | self._ended[0]))):
             m.d.sync += payload_sum.eq(add_word(payload_sum, summand))
+        m.d.sync += [header_folded.eq(fold(header_sum)), payload_folded.eq(fold(payload_sum))]
+        payload_correct = is_correct(payload_folded) | (self._is_udp & self._no_checksum)
+        m.d.comb += self._correct.eq(self._is_arp | (is_correct(header_folded) & payload_correct))
 
-        # The verdict, 3 cycles after the last beat, when both sums have been folded.
+    def _judge(self, m):
+        """The verdict, 3 cycles after the last beat, when both sums have been folded."""
         fine = Signal()
         wrong = Signal()
-        sound = Signal(3)
-        intact = Signal(3)  # as far as the MAC knows
-        header_folded = Signal(FOLDED_BITS)
-        payload_folded = Signal(FOLDED_BITS)
-        correct = Signal()
+        sound = Signal()
+        wrong_ip, wrong_arp = (
+            reduce(or_, (self._at[word] & fault for word, fault in faults.items()))
+            for faults in (self._ip_faults(), self._arp_faults())
+        )
         m.d.comb += [
-            wrong.eq(valid & ((is_ip & (wrong_ip | wrong_address)) | (is_arp & wrong_arp))),
-            correct.eq(is_arp | (is_correct(header_folded)
-                                 & (is_correct(payload_folded) | (is_udp & no_checksum)))),
-        ]  # fmt: skip
-        with m.If(begins[3]):
-            m.d.sync += fine.eq(to_us | to_all)
+            self.examined.eq(self._beat.data),
+            self.examines.eq(self._begins[7] | self._begins[8] | self._begins[10]),
+            wrong.eq(self._valid & ((self._is_ip & wrong_ip) | (self._is_arp & wrong_arp))),
+            sound.eq(fine & ~wrong & ~self._too_long & self._whole & (self._is_arp | (self._is_ip & self._formed))),
+        ]
+        with m.If(self._begins[3]):
+            m.d.sync += fine.eq(self._to_us | self._to_all)
         with m.Elif(wrong):
             m.d.sync += fine.eq(0)
         m.d.sync += [
-            header_folded.eq(fold(header_sum)),
-            payload_folded.eq(fold(payload_sum)),
-            ended.eq(Cat(ends, ended)),
-            intact.eq(Cat(~beat.bad, intact)),
-            sound.eq(Cat(fine & ~wrong & ~too_long & (whole | becomes_whole)
-                         & (is_arp | (is_ip & (formed | (in_data & becomes_formed)))), sound)),
-        ]  # fmt: skip
+            self._ended.eq(Cat(self._ends, self._ended)),
+            self._intact.eq(Cat(~self._beat.bad, self._intact)),
+            self._sound.eq(Cat(sound, self._sound)),
+        ]
 
-        # The queues: all store the payload of each packet; one of them commits it, if it fits.
+    def _store(self, m):
+        """The queues: all store the payload of each packet; one of them commits it, if it fits."""
+        begins, lane = self._begins, self._beat.data
         place = Signal(range(MOST_WORDS + 2))
         stores = Signal()
-        m.d.comb += stores.eq(begins[7] | begins[8] | in_data)
+        m.d.comb += stores.eq(begins[7] | begins[8] | self._in_data)
         with m.If(begins[6]):
             m.d.sync += place.eq(0)
         with m.Elif(stores):
             m.d.sync += place.eq(place + 1)
+        arrived = self._ended[2] & self._intact[2]
         good = Signal()
-        m.d.comb += good.eq(ended[2] & sound[2] & intact[2] & correct)
+        m.d.comb += good.eq(arrived & self._sound[2] & self._correct)
         no_room = Signal(3)
-        for nth_queue, (queue, chosen) in enumerate(((self.tcp, is_tcp), (self.udp, is_udp), (self.icmp, is_icmp))):
-            full = Signal(name=f"full_{nth_queue}")
+        queues = ((self.tcp, self._is_tcp), (self.udp, self._is_udp), (self.icmp, self._is_icmp))
+        for nth, (queue, chosen) in enumerate(queues):
+            full = Signal(name=f"full_{nth}")
             with m.If(begins[6]):
                 m.d.sync += full.eq(0)
             with m.Elif(stores & ~queue.fits):
                 m.d.sync += full.eq(1)
             m.d.comb += [
                 queue.place.eq(place),
-                queue.word.data.eq(Mux(at[8], Cat(payload_length, Const(0, 5), lane[16:]), lane)),
-                queue.word.octets.eq(Cat(tail, tail == 0)),
-                queue.word.last.eq(final),
+                queue.word.data.eq(Mux(self._at[8], Cat(self._payload_length, Const(0, 5), lane[16:]), lane)),
+                queue.word.octets.eq(Cat(self._tail, self._tail == 0)),
+                queue.word.last.eq(self._final),
                 queue.low.eq(stores),
                 queue.high.eq(stores),
-                queue.commit.eq(good & is_ip & chosen & ~full),
-                no_room[nth_queue].eq(is_ip & chosen & full),
+                queue.commit.eq(good & self._is_ip & chosen & ~full),
+                no_room[nth].eq(self._is_ip & chosen & full),
             ]
-
         m.d.comb += [
-            self.arp.payload.eq(arp),
-            self.counts.no_room.eq(good & Mux(is_arp, ~keeps, no_room.any())),
-            self.counts.checksum.eq(ended[2] & intact[2] & sound[2] & ~correct),
-            self.counts.ignored.eq(ended[2] & intact[2] & ~sound[2]),
+            self.arp.payload.eq(self._arp_packet),
+            self.counts.no_room.eq(good & Mux(self._is_arp, ~self._keeps_arp, no_room.any())),
+            self.counts.checksum.eq(arrived & self._sound[2] & ~self._correct),
+            self.counts.ignored.eq(arrived & ~self._sound[2]),
         ]
-        with m.If(good & is_arp & keeps):
+        with m.If(good & self._is_arp & self._keeps_arp):
             m.d.sync += self.arp.valid.eq(1)
         with m.Elif(self.arp.ready):
             m.d.sync += self.arp.valid.eq(0)
-        return m
