@@ -54,11 +54,6 @@ EXCEPTIONS = {
     "sequencer/sequencer.py: Sequencer.elaborate",
     "tcp/engine.py: TcpEngine._events",
     "tcp/loader.py: Loader.elaborate",
-    "tcp/program_receive.py: _acknowledgment",
-    "tcp/program_receive.py: _segment",
-    "tcp/program_receive.py: _usual",
-    "tcp/program_send.py: _next_segment",
-    "tcp/program_timers.py: write_timers",
     "tcp/send_ring.py: SendRings._write",
 }
 GETATTR = 140  # calls in rtl, at most

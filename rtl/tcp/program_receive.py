@@ -19,9 +19,15 @@ DEFAULT_MSS, SMALLEST_MSS = 536, 64  # RFC 9293 §3.7.1; smaller ones of a peer 
 def write_receive(p: Program, config: EngineConfig) -> None:
     """Write the entries ``segment`` and ``stray``."""
     _usual(p, config)
-    _segment(p, config)
+    _usual_acknowledgment(p, config)
+    _segment(p)
+    _acceptable(p, config)
     _unacceptable(p, config)
-    _acknowledgment(p, config)
+    _acknowledgment(p)
+    _advance(p)
+    _congestion(p)
+    _measure(p, config)
+    _queue_and_window(p)
     _payload(p, config)
     _place(p)
     _ranges(p)
@@ -84,6 +90,9 @@ def _usual(p: Program, config: EngineConfig) -> None:
     p.clear(row.flags, Bit.UNANSWERED | Bit.PERSIST | Bit.RETRANSMIT)
     p.wait()
 
+
+def _usual_acknowledgment(p: Program, config: EngineConfig) -> None:
+    """The usual segment, continued: octets in flight are acknowledged, or are not, and timers."""
     p.label("usual_new")
     p.jump_if(p.lt(segment.ack, row.una), "unusual")
     p.jump_if(p.lt(row.sent, segment.ack), "unusual")
@@ -138,7 +147,7 @@ def _usual(p: Program, config: EngineConfig) -> None:
     p.jump("usual_measured")
 
 
-def _segment(p: Program, config: EngineConfig) -> None:
+def _segment(p: Program) -> None:
     """RFC 9293 §3.10.7.4: the checks in their order."""
     p.label("unusual")
     p.jump_if(p.any(row.state, State.SYN_SENT), "syn_sent")
@@ -177,6 +186,10 @@ def _segment(p: Program, config: EngineConfig) -> None:
     with p.Else():
         with p.If(p.le(row.edge, row.next)):
             p.jump_if(p.ne(t.length, 0), "unacceptable")
+
+
+def _acceptable(p: Program, config: EngineConfig) -> None:
+    """RFC 9293 §3.10.7.4, continued: RST, SYN, ACK, and the challenge ACKs of RFC 5961."""
     p.label("acceptable")
     p.move(row.heard_at, t.now)
     with p.If(p.any(t.flags, RST | SYN)):
@@ -244,7 +257,7 @@ def _unacceptable(p: Program, config: EngineConfig) -> None:
     p.jump("challenge")
 
 
-def _acknowledgment(p: Program, config: EngineConfig) -> None:
+def _acknowledgment(p: Program) -> None:
     """Take the acknowledgment and the window; ``t.x`` is not 0 if the segment deserves a challenge ACK instead."""
     p.label("acknowledgment")
     p.move(t.ack, segment.ack)
@@ -285,6 +298,9 @@ def _acknowledgment(p: Program, config: EngineConfig) -> None:
     p.move(t.x, 1)
     p.ret()
 
+
+def _advance(p: Program) -> None:
+    """Octets are acknowledged."""
     with p.routine("advance"):  # New octets are acknowledged: ``t.y`` of them.
         with p.If(p.any(row.flags, Bit.TIMED), p.le(row.timed_end, t.ack)):
             p.clear(row.flags, Bit.TIMED)
@@ -310,41 +326,49 @@ def _acknowledgment(p: Program, config: EngineConfig) -> None:
                 p.move(t.x, Reason.CLOSED)
                 p.jump("finish")
 
-    with p.routine("recover"):  # ``t.y`` octets are acknowledged during recovery.
+    deflation = window = t.x
+    acknowledged = t.y  # octets
+    with p.routine("recover"):  # ``acknowledged`` octets are acknowledged during recovery.
         with p.If(p.any(row.flags, Bit.FAST)):  # a partial acknowledgment (RFC 6582 §3.2 step 3)
-            p.sub(t.x, t.y, row.mss)
-            p.max(t.x, t.x, 0)
-            p.sub(row.duplicates, row.duplicates, t.x)
+            p.sub(deflation, acknowledged, row.mss)
+            p.max(deflation, deflation, 0)
+            p.sub(row.duplicates, row.duplicates, deflation)
             p.max(row.duplicates, row.duplicates, 0)
             p.move(row.resent, t.ack)
         with p.Else():
             p.move(row.duplicates, 0)
         with p.If(p.le(row.recovery, t.ack)):
             with p.If(p.any(row.flags, Bit.FAST)):
-                p.sub(t.x, row.sent, row.una)
-                p.max(t.x, t.x, row.mss)
-                p.add(t.x, t.x, row.mss)
-                p.min(row.cwnd, row.threshold, t.x)
+                p.sub(window, row.sent, row.una)
+                p.max(window, window, row.mss)
+                p.add(window, window, row.mss)
+                p.min(row.cwnd, row.threshold, window)
             p.clear(row.flags, Bit.FAST | Bit.TIMEOUT)
             p.move(row.duplicates, 0)
             p.ret()
         with p.If(p.any(row.flags, Bit.TIMEOUT)):
             p.call("open_window")
 
+
+def _congestion(p: Program) -> None:
+    """The congestion window, and the detection of losses."""
+    increase = t.x
+    acknowledged = t.y  # octets
     with p.routine("open_window"):  # RFC 5681 §3.1, counted in octets (RFC 3465)
         with p.If(p.lt(row.cwnd, row.threshold)):
-            p.min(t.x, row.twice_mss, t.y)
-            p.add(row.cwnd, row.cwnd, t.x)
+            p.min(increase, row.twice_mss, acknowledged)
+            p.add(row.cwnd, row.cwnd, increase)
             p.ret()
-        p.add(row.credit, row.credit, t.y)
+        p.add(row.credit, row.credit, acknowledged)
         with p.If(p.le(row.cwnd, row.credit)):
             p.sub(row.credit, row.credit, row.cwnd)
             p.add(row.cwnd, row.cwnd, row.mss)
 
-    # RFC 5681 §2: neither octets, nor a change of the window (``t.x``), nor anything new (``t.y``).
+    window_change = flight = t.x
+    # RFC 5681 §2: neither octets, nor a change of the window (``window_change``), nor anything new (``acknowledged``).
     with p.routine("duplicate"):
-        p.jump_if(p.ne(t.x, 0), "detect_loss")
-        p.jump_if(p.ne(t.y, 0), "detect_loss")
+        p.jump_if(p.ne(window_change, 0), "detect_loss")
+        p.jump_if(p.ne(acknowledged, 0), "detect_loss")
         p.jump_if(p.ne(segment.length, 0), "detect_loss")
         p.jump_if(p.any(segment.flags, SYN | FIN), "detect_loss")
         p.add(row.duplicates, row.duplicates, row.mss)
@@ -354,43 +378,51 @@ def _acknowledgment(p: Program, config: EngineConfig) -> None:
                 p.set(row.flags, Bit.FAST)
                 p.move(row.recovery, row.sent)
                 p.move(row.resent, row.una)
-                p.sub(t.x, row.sent, row.una)
-                p.min(t.x, t.x, row.cwnd)  # without the segments of limited transmit
+                p.sub(flight, row.sent, row.una)
+                p.min(flight, flight, row.cwnd)  # without the segments of limited transmit
                 p.call("halve")
                 p.move(row.cwnd, row.threshold)
 
-    with p.routine("halve"):  # RFC 5681 §3.1, equation 4: half of ``t.x``
-        p.half(t.x, t.x)
-        p.max(row.threshold, t.x, row.twice_mss)
+    with p.routine("halve"):  # RFC 5681 §3.1, equation 4: half of ``flight``
+        p.half(flight, flight)
+        p.max(row.threshold, flight, row.twice_mss)
         p.move(row.credit, 0)
 
-    with p.routine("measure"):  # A round trip took ``t.x`` (RFC 6298 §2).
+
+def _measure(p: Program, config: EngineConfig) -> None:
+    """Round trips."""
+    round_trip = error = rto = t.x
+    part = t.z  # of SRTT or RTTVAR
+    with p.routine("measure"):  # ``round_trip`` has been measured (RFC 6298 §2).
         with p.If(p.none(row.flags, Bit.MEASURED)):
             p.set(row.flags, Bit.MEASURED)
-            p.add(t.x, t.x, t.x)
-            p.move(row.rttvar4, t.x)
-            p.add(t.x, t.x, t.x)
-            p.add(row.srtt8, t.x, t.x)
+            p.add(round_trip, round_trip, round_trip)
+            p.move(row.rttvar4, round_trip)
+            p.add(round_trip, round_trip, round_trip)
+            p.add(row.srtt8, round_trip, round_trip)
         with p.Else():
-            p.half(t.z, row.srtt8)
-            p.half(t.z, t.z)
-            p.half(t.z, t.z)
-            p.sub(t.x, t.x, t.z)  # the error
-            p.add(row.srtt8, row.srtt8, t.x)
-            with p.If(p.lt(t.x, 0)):
-                p.sub(t.x, 0, t.x)
-            p.half(t.z, row.rttvar4)
-            p.half(t.z, t.z)
-            p.sub(t.x, t.x, t.z)
-            p.add(row.rttvar4, row.rttvar4, t.x)
-        p.half(t.x, row.srtt8)
-        p.half(t.x, t.x)
-        p.half(t.x, t.x)
-        p.max(t.z, row.rttvar4, 1)
-        p.add(t.x, t.x, t.z)
-        p.max(t.x, t.x, config.shortest_rto)
-        p.min(row.rto, t.x, config.longest_rto)
+            p.half(part, row.srtt8)
+            p.half(part, part)
+            p.half(part, part)
+            p.sub(error, round_trip, part)
+            p.add(row.srtt8, row.srtt8, error)
+            with p.If(p.lt(error, 0)):
+                p.sub(error, 0, error)
+            p.half(part, row.rttvar4)
+            p.half(part, part)
+            p.sub(error, error, part)
+            p.add(row.rttvar4, row.rttvar4, error)
+        p.half(rto, row.srtt8)
+        p.half(rto, rto)
+        p.half(rto, rto)
+        p.max(part, row.rttvar4, 1)
+        p.add(rto, rto, part)
+        p.max(rto, rto, config.shortest_rto)
+        p.min(row.rto, rto, config.longest_rto)
 
+
+def _queue_and_window(p: Program) -> None:
+    """The queue of packets that wait for acknowledgments, and a window that is shut."""
     with p.routine("forget_packets"):  # the first ones that have been acknowledged; few, so that it does not take long
         for _ in range(4):
             p.select(row.head)
@@ -489,26 +521,27 @@ def _ranges(p: Program) -> None:
 
     A range whose start and end are equal is none; these are the last ones.
     """
-    with p.routine("keep"):  # Keep ``t.start`` to ``t.until``; ``t.z`` is then the number of ranges that lie apart.
-        p.move(t.x, t.start)
-        p.move(t.y, t.until)
-        p.move(t.z, 0)
+    first, behind_last, apart = t.x, t.y, t.z
+    with p.routine("keep"):  # Keep ``t.start`` to ``t.until``; ``apart`` is then the number of ranges that lie apart.
+        p.move(first, t.start)
+        p.move(behind_last, t.until)
+        p.move(apart, 0)
         for at, (start, end) in enumerate(RANGES):
             p.jump_if(p.eq(start, end), f"kept{at}")
             with p.If(p.le(t.start, end), p.le(start, t.until)):
-                p.min(t.x, t.x, start)
-                p.max(t.y, t.y, end)
+                p.min(first, first, start)
+                p.max(behind_last, behind_last, end)
                 p.move(start, end)
                 p.jump(f"kept{at}")
-            p.add(t.z, t.z, 1)
+            p.add(apart, apart, 1)
             p.label(f"kept{at}")
-        with p.If(p.ne(t.z, len(RANGES))):
+        with p.If(p.ne(apart, len(RANGES))):
             p.call("close_up")
             for (start, end), (before, last) in zip(RANGES[:0:-1], RANGES[-2::-1], strict=True):
                 p.move(start, before)
                 p.move(end, last)
-            p.move(row.start0, t.x)
-            p.move(row.end0, t.y)
+            p.move(row.start0, first)
+            p.move(row.end0, behind_last)
 
     with p.routine("join"):  # Octets up to ``t.until`` have arrived: move RCV.NXT over kept ranges.
         with p.If(p.ne(row.start0, row.end0)):

@@ -39,6 +39,7 @@ def write_send(p: Program, config: EngineConfig) -> None:
     p.wait()
     _send_range(p)
     _next_segment(p)
+    _whole(p)
     _emit(p, config)
     _send_syn(p, config)
     _express(p, config)
@@ -231,22 +232,7 @@ def _next_segment(p: Program) -> None:
         p.call("whole")
         p.jump("next_fits")
 
-        # New octets, unless the silly window avoidance holds them back (RFC 9293 §3.8.6.2.1).
-        p.label("next_new")
-        p.and_(t.until, row.flags, Bit.CLOSES)
-        p.add(t.until, t.until, row.end)
-        p.add(t.x, row.una, row.window)
-        p.min(t.until, t.until, t.x)
-        p.move(t.start, row.sent)
-        p.jump_if(p.le(t.until, t.start), "next_none")
-        p.move(t.x, row.fresh)
-        p.call("whole")
-        p.move(row.fresh, t.x)
-        p.sub(t.z, t.until, t.start)
-        p.jump_if(p.le(row.mss, t.z), "next_fits")
-        p.jump_if(p.eq(t.until, t.y), "next_fits")
-        p.add(t.z, t.z, t.z)
-        p.jump_if(p.lt(t.z, row.largest), "next_none")
+        _next_new(p)
 
         p.label("next_fits")
         p.jump_if(p.eq(t.pipe, 0), "next_found")
@@ -258,28 +244,53 @@ def _next_segment(p: Program) -> None:
         p.move(t.until, t.start)
         p.label("next_found")
 
-    # The part of ``t.start`` to ``t.until`` that fits in one segment: of one packet, at most MSS. ``t.x`` is where to
-    # begin in the queue of packets; ``t.x`` and ``t.y`` are the packet's place in it, and its end.
+
+def _next_new(p: Program) -> None:
+    """New octets, unless the silly window avoidance holds them back (RFC 9293 §3.8.6.2.1)."""
+    octets, packet_end = t.z, t.y
+    p.label("next_new")
+    p.and_(t.until, row.flags, Bit.CLOSES)
+    p.add(t.until, t.until, row.end)
+    p.add(t.x, row.una, row.window)
+    p.min(t.until, t.until, t.x)
+    p.move(t.start, row.sent)
+    p.jump_if(p.le(t.until, t.start), "next_none")
+    p.move(t.x, row.fresh)
+    p.call("whole")
+    p.move(row.fresh, t.x)
+    p.sub(octets, t.until, t.start)
+    p.jump_if(p.le(row.mss, octets), "next_fits")
+    p.jump_if(p.eq(t.until, packet_end), "next_fits")
+    p.add(octets, octets, octets)
+    p.jump_if(p.lt(octets, row.largest), "next_none")
+
+
+def _whole(p: Program) -> None:
+    """A segment ends with its packet."""
+    place, segment_end = t.x, t.z
+    following = packet_end = t.y
+    # The part of ``t.start`` to ``t.until`` that fits in one segment: of one packet, at most MSS. ``place`` is where to
+    # begin in the queue of packets; then it is the packet's place, and ``packet_end`` its end.
     with p.routine("whole"):
         p.label("whole_next")
-        with p.If(p.ne(t.x, row.tail)):
-            p.select(t.x)
+        with p.If(p.ne(place, row.tail)):
+            p.select(place)
             with p.If(p.le(QUEUED, t.start)):
-                p.add(t.x, t.x, 1)
+                p.add(place, place, 1)
                 p.jump("whole_next")
-            p.add(t.y, t.x, 1)
-            p.jump_if(p.eq(t.y, row.tail), "whole_last")
-            p.move(t.y, QUEUED)
+            p.add(following, place, 1)
+            p.jump_if(p.eq(following, row.tail), "whole_last")
+            p.move(packet_end, QUEUED)
         with p.Else():
             p.label("whole_last")  # A FIN leaves with the last packet.
-            p.and_(t.y, row.flags, Bit.CLOSES)
-            p.add(t.y, t.y, row.end)
-        p.min(t.until, t.until, t.y)
-        p.add(t.z, t.start, row.mss)
-        p.min(t.z, t.z, t.until)
-        with p.If(p.eq(t.z, row.end), p.lt(t.z, t.until)):
-            p.add(t.z, t.z, 1)  # the FIN is no octet of data
-        p.move(t.until, t.z)
+            p.and_(packet_end, row.flags, Bit.CLOSES)
+            p.add(packet_end, packet_end, row.end)
+        p.min(t.until, t.until, packet_end)
+        p.add(segment_end, t.start, row.mss)
+        p.min(segment_end, segment_end, t.until)
+        with p.If(p.eq(segment_end, row.end), p.lt(segment_end, t.until)):
+            p.add(segment_end, segment_end, 1)  # the FIN is no octet of data
+        p.move(t.until, segment_end)
 
 
 def _emit(p: Program, config: EngineConfig) -> None:

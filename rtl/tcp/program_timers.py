@@ -54,9 +54,14 @@ def write_timers(p: Program, config: EngineConfig) -> None:
     p.jump_if(p.ne(t.count, 0), "want")
     p.label("idle")
     p.wait()
+    _probe(p)
 
-    # Probe a window that is shut (RFC 9293 §3.8.6.1), or fill a window that is small but open. A segment that has just
-    # arrived may leave nothing to send, or a window that ends before SND.NXT.
+
+def _probe(p: Program) -> None:
+    """Probe a window that is shut (RFC 9293 §3.8.6.1), or fill a window that is small but open.
+
+    A segment that has just arrived may leave nothing to send, or a window that ends before SND.NXT.
+    """
     p.label("probe")
     p.clear(row.flags, Bit.PERSIST)
     p.call("shut")
