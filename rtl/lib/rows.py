@@ -55,7 +55,8 @@ class Cells:
     ----------
     signal : the number of connection ``at``; with one connection, the register itself
     at : the connection whose number may be written
-    clear : with many connections, a :class:`Clear`: the number becomes 0. Nothing is written in the same cycle.
+    clear : a :class:`Clear`: the number becomes 0. Nothing is written in the same cycle. Many connections need
+        it; one may have a reset instead
     value : all that is ever written, if that is the same everywhere. It saves a look-up table for each bit.
 
     """
@@ -73,6 +74,9 @@ class Cells:
             m.d.comb += signal.eq(self.read(m, at))
             if value is not None:
                 m.d.comb += self._port.data.eq(Mux(clear.now, 0, value))
+        elif clear is not None:
+            with m.If(clear.now):
+                m.d.sync += signal.eq(0)
 
     def read(self, m: Module, at: ValueLike) -> Value:
         """Return the number of connection ``at``."""
@@ -135,13 +139,16 @@ class Rows:
     def switch(self, m: Module, to: ValueLike, when: ValueLike, clear=None) -> None:
         """Make ``to`` the active connection in cycles in which ``when`` is 1.
 
-        ``clear`` is a :class:`Clear`, with many connections: this connection becomes the active one, and its row the
-        initial value. Both take precedence over what the block assigns in the same cycle, so the call comes after all
-        statements that assign.
+        ``clear`` is a :class:`Clear`: this connection becomes the active one, and its row the initial value. One
+        connection may have a reset instead. Both take precedence over what the block assigns in the same cycle, so the
+        call comes after all statements that assign.
         """
-        if self.connections == 1:
-            return
         row = Value.cast(self.state)
+        if self.connections == 1:
+            if clear is not None:
+                with m.If(clear.now):
+                    m.d.sync += row.eq(row.init)
+            return
         m.submodules.rows = memory = Memory(shape=len(row), depth=self.connections, init=[])
         store, load = memory.write_port(), memory.read_port(domain="comb")
         # Stored in every cycle, the row needs no multiplexer.

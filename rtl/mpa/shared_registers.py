@@ -193,10 +193,11 @@ class SharedRegisters(wiring.Component):
             x.resets.eq(self.resets & quiet.all() & self.idle & ~self.clear.now),
         ]
         starts = Signal(init=1)  # connections are cleared, one after the other
+        is_last = self.clear.of == self.connections - 1
         with m.If(starts):
-            m.d.sync += [self.clear.of.eq(self.clear.of + 1), starts.eq(self.clear.of != self.connections - 1)]
+            m.d.sync += [self.clear.of.eq(Mux(is_last, 0, self.clear.of + 1)), starts.eq(~is_last)]
         m.d.sync += [
-            bus.ack.eq(0), self.clear.now.eq(starts & (self.clear.of != self.connections - 1)),
+            bus.ack.eq(0), self.clear.now.eq(starts & ~is_last),
             quiet.eq(Mux(self.idle & ~x.pending, Cat(1, quiet[:2]), 0)),
         ]  # fmt: skip
 

@@ -144,8 +144,8 @@ class Watcher(wiring.Component):
 
     def _give(self, m, x):
         """Give the octets that have been read to MPA, to the host, or to nobody; keep the first lanes of FPDUs."""
-        m.submodules.words = words = Memory(shape=Word, depth=max(2, self.connections), init=[])
-        m.submodules.lanes = lanes = Memory(shape=32, depth=max(2, self.connections), init=[])
+        m.submodules.words = words = Memory(shape=Word, depth=self.connections, init=[])
+        m.submodules.lanes = lanes = Memory(shape=32, depth=self.connections, init=[])
         read, tag = self.rings.o, self.rings.o.payload.tag
         write_word, word = words.write_port(), words.read_port(domain="comb")
         write_lane, lane = lanes.write_port(), lanes.read_port(domain="comb")
@@ -174,7 +174,7 @@ class Watcher(wiring.Component):
                        | self.rings.changes | (x.stays << x.at)),
         ]
         came = Signal(2)  # first lanes and words for the host, modulo 2
-        all_came = Cells(m, came, max(2, self.connections), tag.connection, self.clear)
+        all_came = Cells(m, came, self.connections, tag.connection, self.clear)
         with m.If(looks | streams):
             all_came.write(m, came ^ Cat(looks, streams))
         looks_came, words_came = all_came.read(m, x.at)
@@ -385,13 +385,13 @@ class _Parts:
         self.passed = Signal(32)  # octets of the connection that have been read
         self.state = Signal(2)
         self.counts, self.states = (
-            Cells(m, number, max(2, each), self.at, watcher.clear) for number in (self.passed, self.state)
+            Cells(m, number, each, self.at, watcher.clear) for number in (self.passed, self.state)
         )
         self.lane = Signal(32)  # the first lane of its FPDU, if ``known``
 
         # Of the connection: numbers of first lanes and words for the host, modulo 2.
         self.asked = Signal(self.Asked)
-        self.all_asked = Cells(m, Value.cast(self.asked), max(2, each), self.at, watcher.clear)
+        self.all_asked = Cells(m, Value.cast(self.asked), each, self.at, watcher.clear)
         self.known = Signal()  # the first lane of its FPDU has come
         self.looks = Signal()  # it has, or is on its way
         self.filling = Signal()  # a word for the host is on its way

@@ -87,7 +87,7 @@ async def a_small_counter_counts_up_and_down(dut):
         level, turns = level + up - down, turns + up
 
 
-CONNECTIONS = (2, 3, 16)
+CONNECTIONS = (1, 2, 3, 16)
 BLOCKS = (*CONNECTIONS, "counter")
 
 

@@ -90,6 +90,14 @@ class Stream:
                   "start": self.offset // 4, "maximum": 1300}  # fmt: skip
         return Watched.const(fields).as_value().value
 
+    def add_too_long(self):
+        """Append the beginning of an FPDU that is too long; return the octets of it that are given."""
+        place = (self.offset + sum(map(len, self.fpdus))) % 512
+        lead = bytes(4) if self.markers and not place else b""
+        first = lead + random.choice((1301, 0xFFFF)).to_bytes(2, "big") + random.randbytes(300)
+        self.octets += first
+        return first[: 4 + len(lead)]
+
     def expected_places(self):
         place = self.offset // 4
         for fpdu in self.fpdus:
@@ -314,25 +322,23 @@ async def a_connection_that_failed_or_holds_delays_no_other(dut):
 async def an_fpdu_that_is_too_long_is_given_without_its_rest(dut):
     streams = [Stream(n, fpdus=3) for n in range(parameter("connections"))]
     wrong = random.choice(streams)
-    length = random.choice((1301, 0xFFFF))
-    place = (wrong.offset + sum(map(len, wrong.fpdus))) % 512
-    lead = bytes(4) if wrong.markers and not place else b""
-    wrong.octets += lead + length.to_bytes(2, "big") + random.randbytes(300)
+    first = wrong.add_too_long()
     tested = Bench(dut, streams)
     await tested.begin()
     await tested.run()
     assert wrong.trains[:-1] == wrong.fpdus
-    assert wrong.trains[-1] == wrong.octets[len(wrong.octets) - 302 - len(lead) :][: 4 + len(lead)]
+    assert wrong.trains[-1] == first
     assert all(each.trains == each.fpdus for each in streams if each is not wrong)
 
 
 @bench(cycles=200_000)
 async def a_connection_ends_and_another_takes_its_place(dut):
     streams = [Stream(n, fpdus=4) for n in range(parameter("connections"))]
+    ended = random.choice(streams)
+    ended.add_too_long()
     tested = Bench(dut, streams)
     await tested.begin()
     await tested.run()
-    ended = random.choice(streams)
     assert not dut.finished.value
     await tested.write("finish", 0, ended.number)
     while dut.finished.value != 1 << ended.number:
