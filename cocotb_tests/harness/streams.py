@@ -15,7 +15,7 @@ from open_rnic.host_driver.devices.sim.signals import drive, level, rises_with
 __all__ = ["Beat", "Beats", "Monitor", "Probe", "Rate", "Received", "Sink", "Source", "never", "pauses", "stalls"]
 
 UNTIL_VALID = -1  # in a sink's ``backpressure``: ``ready`` is 0 until ``valid`` is 1
-EVERY_BEAT_FIELDS = frozenset({"connection"})
+EVERY_BEAT_FIELDS = frozenset({"connection", "markers", "crc"})  # of what FPDUs carry along, and other streams
 # Extra fields that are valid on the first beat of a packet; all others are valid on the last.
 FIRST_BEAT_FIELDS = frozenset({"length", "place", "source", "destination", "source_port", "destination_port"})
 
@@ -57,7 +57,9 @@ class _Driver:
         self.octets_per_beat = fields["data"][1] // 8
         self._octets = fields["octets"]
         self._last = fields["last"][0]
-        self._extra = {name: where for name, where in fields.items() if name not in ("data", "octets", "last")}
+        self._extra = {
+            name: (lsb, bits) for name, (lsb, bits) in fields.items() if bits and name not in ("data", "octets", "last")
+        }
         self._payload = getattr(dut, f"{prefix}__payload")
         self._valid = getattr(dut, f"{prefix}__valid")
         self._ready = getattr(dut, f"{prefix}__ready")

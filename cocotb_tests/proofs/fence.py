@@ -151,8 +151,8 @@ class _Watch:
     Mutant(
         "a ULPDU passes before MPA is enabled",
         Fence,
-        "passes = state.opened |",
-        "passes = granted |",
+        "passes = x.mpa & (state.opened |",
+        "passes = (granted |",
     ),
     Mutant(
         "any ULPDU passes after an error",

@@ -35,8 +35,16 @@ class BackToBack(Component):
         m.submodules.framer = framer = FpduFramer(lanes)
         m.submodules.appender = appender = crc_appender(lanes)
         m.submodules.receiver = receiver = FpduReceiver(lanes)
-        connect(m, flipped(self.i), framer.i)
-        connect(m, framer.o, appender.i)
+        for before, after in ((self.i, framer.i), (framer.o, appender.i)):
+            m.d.comb += [
+                after.valid.eq(before.valid),
+                before.ready.eq(after.ready),
+                *(
+                    after.payload[name].eq(before.payload[name])
+                    for name in after.payload.shape().members
+                    if name in before.payload.shape().members
+                ),
+            ]
         connect(m, receiver.o, flipped(self.o))
         made, chunks = appender.o, receiver.i
         m.d.comb += [

@@ -11,10 +11,9 @@ from open_rnic.rtl.mpa.tx.crc_appender import CrcAppender
 @bench(cycles=10_000)
 async def the_crc_follows(dut):
     source, sink = Source(dut, "i", pauses(0.3)), Sink(dut, "o", stalls(0.3))
-    dut.enable.value = 1
     fpdus = [random.randbytes(4 * random.randint(1, 40)) for _ in range(50)]
     for fpdu in fpdus:
-        source.send(fpdu, abort=0)
+        source.send(fpdu, abort=0, crc=1)
     for fpdu in fpdus:
         crc = CRC32_ISCSI(data_width=8).compute(fpdu)
         assert (await sink.receive()).octets == fpdu + crc.to_bytes(4, "little")

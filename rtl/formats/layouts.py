@@ -109,9 +109,13 @@ class Train(Packet):
         super().__init__(lanes, place=range(INTERVAL), connection=connection_shape(connections))
 
 
-def carried(connections: int) -> dict[str, ShapeLike]:
-    """What an FPDU carries along in transmit: its connection, and CONFIG.markers_tx and crc_tx of this connection."""
-    return {**connection_field(connections), "markers": 1, "crc": 1} if connections > 1 else {}
+def carried(connections: int, *settings: str) -> dict[str, ShapeLike]:
+    """What an FPDU carries along in transmit, on every beat: its connection, and settings of this connection.
+
+    ``settings`` are ``markers`` (CONFIG.markers_tx) or ``crc`` (CONFIG.crc_tx). The number of the only connection has
+    no bits.
+    """
+    return {"connection": range(connections), **dict.fromkeys(settings, 1)}
 
 
 def packet(lanes: int, **extra) -> stream.Signature:

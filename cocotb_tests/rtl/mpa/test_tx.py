@@ -48,31 +48,33 @@ async def the_framer_adds_ulpdu_length_and_pad(dut):
     source, sink = around(dut, "framer")
     ulpdus = [random.randbytes(each) for each in [*sizes(4 * parameter("lanes")), 1500]]
     for nth, each in enumerate(ulpdus):
-        source.send(each, length=len(each), abort=nth % 3 == 0)
+        source.send(each, length=len(each), abort=nth % 3 == 0, markers=nth % 2, crc=nth % 5 == 0)
     for nth, each in enumerate(ulpdus):
-        assert await sink.receive() == (unmarked(each), {"abort": nth % 3 == 0})
+        fields = {"abort": nth % 3 == 0, "markers": nth % 2, "crc": nth % 5 == 0}
+        assert await sink.receive() == (unmarked(each), fields)
 
 
 @bench()
 async def the_inserter_inserts_markers(dut):
     source, sink = around(dut, "inserter")
     start = random.randrange(128)
-    dut.inserter__enable.value, dut.inserter__start.value = 1, start
+    dut.inserter__start.value = start
     software = Software(markers=True, crc=True, offset=4 * start)
     for nth, size in enumerate([*sizes(4 * parameter("lanes")), *range(490, 520), 3000]):
         ulpdu = random.randbytes(size)
-        source.send(unmarked(ulpdu), abort=nth % 2)
-        assert await sink.receive() == (software.frame(ulpdu)[:-4], {"abort": nth % 2}), (size, software.offset)
+        fields = {"abort": nth % 2, "crc": nth % 3 == 0}
+        source.send(unmarked(ulpdu), markers=1, **fields)
+        assert await sink.receive() == (software.frame(ulpdu)[:-4], fields), (size, software.offset)
 
 
 @bench()
 async def a_marker_is_inserted_between_pad_and_crc(dut):
     source, sink = around(dut, "inserter")
-    dut.inserter__enable.value, dut.inserter__start.value = 1, 0
+    dut.inserter__start.value = 0
     software = Software(markers=True, crc=True)
     for size in [*range(20), 487]:
         for ulpdu in (filler(software.offset, 512 - (2 + size + 3) // 4 * 4), random.randbytes(size)):
-            source.send(unmarked(ulpdu), abort=0)
+            source.send(unmarked(ulpdu), abort=0, markers=1, crc=1)
             found = (await sink.receive()).octets
             assert found == software.frame(ulpdu)[:-4]
         assert found[-4:] == (len(found) - 4).to_bytes(4, "big")
@@ -81,8 +83,8 @@ async def a_marker_is_inserted_between_pad_and_crc(dut):
 @bench()
 async def the_inserter_can_be_disabled(dut):
     source, sink = around(dut, "inserter")
-    dut.inserter__enable.value, dut.inserter__start.value = 0, 0
-    source.send(bytes(800), abort=0)
+    dut.inserter__start.value = 0
+    source.send(bytes(800), abort=0, markers=0, crc=1)
     assert (await sink.receive()).octets == bytes(800)
 
 
@@ -90,10 +92,9 @@ async def the_inserter_can_be_disabled(dut):
 async def the_appender_appends_the_crc_its_complement_or_zero_and_cuts_an_aborted_fpdu_without_crc(dut):
     source, sink = around(dut, "appender")
     for enable in (1, 0):
-        dut.appender__enable.value = enable
         for size in random.sample(range(4, 4 * 70, 4), 50):
             octets, abort = random.randbytes(size), random.randrange(2)
-            source.send(octets, abort=abort)
+            source.send(octets, abort=abort, crc=enable)
             crc = crc32c(octets) ^ (0xFFFF_FFFF * abort)
             fpdu = octets + (crc * enable).to_bytes(4, "little")
             found = (await sink.receive()).octets

@@ -7,7 +7,8 @@ not divided into packets, the last opening packet and the next one can share a b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from open_rnic.host_driver.tools.split.software import Checked, Unmarked
@@ -29,23 +30,24 @@ class Port(Protocol):
         """Return the packets in these payloads; the inverse of :meth:`write`."""
 
 
-def port(fields: Fields) -> Port:
-    """Return the converter for a stream whose payload has these fields."""
+def port(fields: Fields, settings: Mapping[str, int] = MappingProxyType({})) -> Port:
+    """Return the converter for a stream whose payload has these fields; ``settings`` are on each beat."""
     for kind, name in ((Checks, "cause"), (Fpdus, "gives"), (Lanes, "count")):
         if name in fields:
-            return kind(fields)
-    return Packets(fields)
+            return kind(fields, settings)
+    return Packets(fields, settings)
 
 
 class _Port:
-    def __init__(self, fields: Fields):
+    def __init__(self, fields: Fields, settings: Mapping[str, int] = MappingProxyType({})):
         self.fields = fields
+        self.settings = settings
         self.width = fields["data"][1] // 8 & ~3  # octets of a beat
 
     def word(self, data: bytes, **values: int) -> int:
         """Return a payload; values for fields that the stream does not have are ignored."""
         word = int.from_bytes(data, "little")
-        for name, value in values.items():
+        for name, value in {**self.settings, **values}.items():
             if name in self.fields:
                 word |= int(value) << self.fields[name][0]
         return word

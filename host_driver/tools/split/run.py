@@ -293,7 +293,7 @@ def _in_segment(case: Case, stages: tuple[Stage, ...], opening: list[Any], packe
     model = case.direction.value, case.lanes
     first_block, last_block = _blocks(stages[0], case)[0], _blocks(stages[-1], case)[1]
     fields = _model(*model)[2]
-    opened, words = port(fields[f"{first_block}__i"]).write(opening, packets)
+    opened, words = port(fields[f"{first_block}__i"], _carried_settings(case)).write(opening, packets)
     found = yield (
         model,
         {
@@ -408,14 +408,17 @@ def _blocks(stage: Stage, case: Case) -> tuple[str, str]:
     return BLOCKS[case.direction][stage]
 
 
+def _carried_settings(case: Case) -> dict[str, int]:
+    """Return the settings that each beat carries along on transmit."""
+    return {"markers": case.markers, "crc": case.crc} if case.direction is Direction.TRANSMIT else {}
+
+
 def _inputs(case: Case, first_block: str, last_block: str) -> dict[str, int]:
     """Return the values of the device's inputs other than streams."""
     responder = {"role": Role.RESPONDER, "model": Model.PEER_TO_PEER}
     names = ["fence", "framer", "inserter", "marked", "appender"]
     inputs: dict[str, dict[str, int]] = {
-        "fence": responder | {"mpa": 1, "maximum": MAX_ULPDU},
-        "inserter": {"enable": case.markers},
-        "appender": {"enable": case.crc},
+        "fence": responder | {"mpa": 1, "maximum": MAX_ULPDU} | _carried_settings(case),
     }
     if case.direction is Direction.RECEIVE:
         names = ["packer", "delineator", "checker", "detector"]

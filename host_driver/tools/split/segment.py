@@ -6,7 +6,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.formats.layouts import AlignedBeat, CheckedUlpdu, Packet, StreamBeat
+from open_rnic.rtl.formats.layouts import AlignedBeat, CheckedUlpdu, StreamBeat
 from open_rnic.rtl.lib.stream import Buffer, Fifo, Stage
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.fpdu_checker import ROOM, FpduChecker
@@ -135,11 +135,12 @@ class _Checked(wiring.Component):
 
 def transmit(lanes: int) -> Segment:
     """Return the transmit blocks, from ULPDUs to FPDUs, as in :class:`.TxDatapath`."""
+    inserter = MarkerInserter(lanes)
     return Segment(
         fence=Fence(lanes),
         framer=FpduFramer(lanes),
-        inserter=MarkerInserter(lanes),
-        marked=Stage(Packet(lanes, abort=1)),
+        inserter=inserter,
+        marked=Stage(inserter.o.payload.shape()),
         appender=crc_appender(lanes),
     )
 

@@ -46,22 +46,18 @@ class CrcAppender(wiring.Component):
         FPDUs without CRC. With ``abort`` on its last beat, an FPDU gets the complement of its CRC, so that the receiver
         rejects it. If CRCs are disabled, its last lane is left out, so that the receiver waits for its end.
     o : Out, stream of :class:`.Packet`
-        Complete FPDUs.
-    enable : In, 1 bit
-        Generate CRCs; otherwise the field is zero. Only with one connection.
+        Complete FPDUs. With many connections, they have ``connection``.
 
-    With many connections, ``i`` has the fields of :func:`.carried`, and ``o`` has ``connection``.
+    ``i`` has the fields of :func:`.carried` with ``crc``: generate the CRC; otherwise the field is zero.
     """
 
     def __init__(self, lanes: int, connections: int = 1):
         check_lanes(lanes)
         self.lanes = lanes
-        self.carried = carried(connections)
         self.connection = connection_field(connections)
         super().__init__({
-            "i": In(stream.Signature(Packet(lanes, abort=1, **self.carried))),
+            "i": In(stream.Signature(Packet(lanes, abort=1, **carried(connections, "crc")))),
             "o": Out(stream.Signature(Packet(lanes, **self.connection))),
-            **({} if self.carried else {"enable": In(1)}),
         })
 
     def elaborate(self, platform):
@@ -87,11 +83,10 @@ class CrcAppender(wiring.Component):
         else:
             m.d.comb += beats.i.payload.data.eq(i.data)
             queued = beats.o.payload.data
-        enable = i.crc if self.carried else self.enable
         cuts = Signal()  # the last lane is left out
         fills = i.octets[-1] & ~cuts  # all lanes are in use
         m.d.comb += [
-            cuts.eq(i.last & i.abort & ~enable),
+            cuts.eq(i.last & i.abort & ~i.crc),
             beats.i.payload.used.eq(i.octets[2:] - cuts),
             beats.i.payload.ends.eq(i.last & ~fills),
             beats.i.payload.full.eq(i.last & fills),
@@ -107,16 +102,11 @@ class CrcAppender(wiring.Component):
             z = Signal(32, name=f"z_{at}", reset_less=True)
             missing = Signal.like(missing, name=f"missing_{at}", reset_less=True)
             m.d.sync += [done.eq(before[0]), z.eq(before[1]), missing.eq(before[2])]
-        abort = i.abort
+        abort, enable = i.abort, i.crc
         for stage in range(crc.latency + len(stages)):
-            before = abort
-            abort = Signal(name=f"abort_{stage}", reset_less=True)
-            m.d.sync += abort.eq(before)
-        if self.carried:
-            for stage in range(crc.latency + len(stages)):
-                before = enable
-                enable = Signal(name=f"enable_{stage}", reset_less=True)
-                m.d.sync += enable.eq(before)
+            before = abort, enable
+            abort, enable = (Signal(name=f"{name}_{stage}", reset_less=True) for name in ("abort", "enable"))
+            m.d.sync += [abort.eq(before[0]), enable.eq(before[1])]
         # Wire order: the CRC register's least significant octet first (RFC 5044 §4.4), so no swap.
         m.d.sync += [
             crcs.i.valid.eq(done),

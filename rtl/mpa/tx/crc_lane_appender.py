@@ -21,30 +21,26 @@ class LaneAppender(wiring.Component):
     -------
     i : In, stream of :class:`.Packet` with ``abort`` (1 bit)
     o : Out, stream of :class:`.Packet`
-    enable : In, 1 bit
-        See :class:`.CrcAppender`. Only with one connection.
-
-    With many connections, ``i`` has the fields of :func:`.carried`, and ``o`` has ``connection``.
+        See :class:`.CrcAppender`.
     """
 
     def __init__(self, connections: int = 1):
-        self.carried = carried(connections)
+        self.carried = carried(connections, "crc")
+        self.connection = connection_field(connections)
         super().__init__({
             "i": In(stream.Signature(Packet(1, abort=1, **self.carried))),
-            "o": Out(stream.Signature(Packet(1, **connection_field(connections)))),
-            **({} if self.carried else {"enable": In(1)}),
+            "o": Out(stream.Signature(Packet(1, **self.connection))),
         })
 
     def elaborate(self, platform):
         m = Module()
         # The last beat is transferred twice; the second time it is replaced by the CRC.
         m.submodules.stage = stage = Stage(Packet(1, abort=1, twice=1, **self.carried), twice="twice")
-        enable, enable_next = self._enables(stage)
         m.d.comb += [
             stage.i.valid.eq(self.i.valid),
             self.i.ready.eq(stage.i.ready),
             *(stage.i.payload[name].eq(self.i.payload[name]) for name in self.i.payload.shape().members),
-            stage.i.payload.twice.eq(self.i.payload.last & (enable_next | ~self.i.payload.abort)),
+            stage.i.payload.twice.eq(self.i.payload.last & (self.i.payload.crc | ~self.i.payload.abort)),
         ]
         m.submodules.given = given = Buffer(self.o.payload.shape())  # the stage's ``ready`` must be independent
         wiring.connect(m, given.o, wiring.flipped(self.o))
@@ -54,17 +50,11 @@ class LaneAppender(wiring.Component):
             given.i.valid.eq(stage.o.valid),
             stage.o.ready.eq(given.i.ready),
             # Wire order: the CRC register's least significant octet first, so no swap.
-            o.data.eq(Mux(stage.again, Mux(enable, crc ^ (~beat.abort).replicate(32), 0), beat.data)),
+            o.data.eq(Mux(stage.again, Mux(beat.crc, crc ^ (~beat.abort).replicate(32), 0), beat.data)),
             o.octets.eq(4),
             o.last.eq(beat.last & (stage.again | ~beat.twice)),
-            *(o[name].eq(beat[name]) for name in self.carried if name == "connection"),
+            *(o[name].eq(beat[name]) for name in self.connection),
         ]
         with m.If(given.i.valid & given.i.ready):
             m.d.sync += crc.eq(Mux(stage.again, Const(ONES, 32), times(WORD, crc ^ beat.data)))
         return m
-
-    def _enables(self, stage):
-        """Whether the FPDU in the stage, and that at the input, have a CRC."""
-        if self.carried:
-            return stage.o.payload.crc, self.i.payload.crc
-        return self.enable, self.enable

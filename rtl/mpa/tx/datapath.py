@@ -102,7 +102,7 @@ class TxDatapath(wiring.Component):
         m.submodules.fence = fence = Fence(lanes)
         m.submodules.framer = framer = FpduFramer(lanes)
         m.submodules.inserter = inserter = MarkerInserter(lanes)
-        m.submodules.marked = marked = Stage(Packet(lanes, abort=1))
+        m.submodules.marked = marked = Stage(inserter.o.payload.shape())
         m.submodules.appender = appender = crc_appender(lanes)
         wiring.connect(m, wiring.flipped(self.ulpdu), switch.i)
         wiring.connect(m, switch.mpa, fence.i)
@@ -120,13 +120,11 @@ class TxDatapath(wiring.Component):
             switch.octets.eq(self.stream_octets),
             switch.enable.eq(self.enable),
             *(getattr(fence, name).eq(getattr(self, name)) for name in (
-                "role", "model", "rtr_send", "rdmap", "maximum", "good", "rtr", "respond", "sink", "failed",
+                "role", "model", "rtr_send", "rdmap", "markers", "crc", "maximum", "good", "rtr", "respond", "sink",
+                "failed",
             )),
             fence.mpa.eq(in_mpa),
-            inserter.enable.eq(self.markers),
             inserter.start.eq(self.start),
-            fence.crc.eq(self.crc),
-            appender.enable.eq(self.crc),
             self.asked.eq(fence.asked),
             self.rtr_sent.eq(fence.rtr_sent),
             self.state.eq(Mux(fence.stopped, DirectionState.STOPPED, switch.state)),

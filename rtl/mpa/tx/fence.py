@@ -1,6 +1,6 @@
 """The MPA fence: decides when ULPDUs may be sent, and which (RFC 5044 §7.1.2, RFC 6581 §5)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -54,14 +54,14 @@ class Fence(wiring.Component):
     i : In, stream of :class:`.TxUlpdu`
         ULPDUs from the host.
     o : Out, stream of :class:`.Packet` with ``length`` (16 bits) and ``abort`` (1 bit)
-        ULPDUs for the framer. ``abort`` on the last beat: the FPDU must be invalid. With many connections, the fields
-        of :func:`.carried`, too.
+        ULPDUs for the framer, with the fields of :func:`.carried`: ``markers`` and ``crc``. ``abort`` on the last
+        beat: the FPDU must be invalid.
     mpa : In, 1 bit for each connection
         Transmit is in MPA mode.
     role, model : In, :class:`.Role`, :class:`.Model`
     rtr_send : In, :class:`.Rtr`
-    rdmap, crc : In, 1 bit
-        As in register CONFIG.
+    rdmap, markers, crc : In, 1 bit
+        As in register CONFIG, ``markers`` and ``crc`` for transmit.
     maximum : In, 16 bits
         The longest ULPDU that may be sent, in octets.
     good, rtr, respond : In, 1 bit
@@ -87,8 +87,8 @@ class Fence(wiring.Component):
     connection : Out
         The active connection. The settings are expected to be those of this connection, ``maximum`` and
         ``rdmap_next`` those of the connection of the ULPDU at ``i``.
-    rdmap_next, markers : In, 1 bit
-        CONFIG.rdmap of the connection of the ULPDU at ``i``; CONFIG.markers_tx of the active connection.
+    rdmap_next : In, 1 bit
+        CONFIG.rdmap of the connection of the ULPDU at ``i``.
     reports : In, 1 bit
         ``good``, ``rtr``, ``respond`` and ``sink`` are a report about connection ``of``, as in :class:`.Visits`.
     of : In
@@ -119,22 +119,23 @@ class Fence(wiring.Component):
         check_lanes(lanes)
         self.lanes = lanes
         self.connections = connections
-        self.carried = carried(connections)
+        self.many = connections > 1
         connection = connection_shape(connections)
         many = {
-            "connection": Out(connection), "rdmap_next": In(1), "markers": In(1), "reports": In(1),
+            "connection": Out(connection), "rdmap_next": In(1), "reports": In(1),
             "of": In(connection), "room": In(connections), "state_of": In(connection), "asked_of": In(connection),
             "passes_of": In(connection).array(_PASSES), "passes": Out(1).array(_PASSES),
             "event_of": Out(connection), "idle": Out(1), "clear": In(Clear(connections)),
         }  # fmt: skip
         super().__init__({
             "i": In(stream.Signature(TxUlpdu(lanes, connections))),
-            "o": Out(stream.Signature(Packet(lanes, length=16, abort=1, **self.carried))),
+            "o": Out(stream.Signature(Packet(lanes, length=16, abort=1, **carried(connections, "markers", "crc")))),
             "mpa": In(connections),
             "role": In(Role),
             "model": In(Model),
             "rtr_send": In(Rtr),
             "rdmap": In(1),
+            "markers": In(1),
             "crc": In(1),
             "maximum": In(16),
             "good": In(1),
@@ -144,7 +145,7 @@ class Fence(wiring.Component):
             "failed": In(1),
             "open": Out(1),
             "asked": Out(1),
-            **(many if self.carried else {"rtr_sent": Out(1)}),
+            **(many if self.many else {"rtr_sent": Out(1)}),
             "stopped": Out(1),
             "event": Out(Event),
         })
@@ -155,27 +156,24 @@ class Fence(wiring.Component):
         m.submodules.examined = examined = ReadyBuffer(_Examined(lanes, self.connections))
         m.submodules.generator = own = RtrGenerator(lanes)
         m.submodules.decided = decided = ReadyBuffer(self.o.payload.shape())
-        self._examine(m, self.i, examined.i)
         wiring.connect(m, decided.o, wiring.flipped(self.o))
         given, i, o = examined.o, examined.o.payload, decided.i.payload
         rows = Rows(self.State, self.connections)
         state = rows.state
-        x = _Shared(m, self, rows, given) if self.carried else _Alone(self)
+        x = _Shared(m, self, rows, given) if self.many else _Alone(m, self)
+        self._examine(m, self.i, examined.i, x.rdmap_next)
 
         peer_to_peer = self.model == Model.PEER_TO_PEER
         initiator = self.role == Role.INITIATOR
         sends_rtr = initiator & peer_to_peer & (self.rtr_send != Rtr.NONE)
-        kept_sink = Signal(SINK, reset_less=True)
         opens = Signal()  # in this cycle
         granted = Signal()
         wants_own = Signal()  # the device has something to send before the host
         may_open = x.mpa & granted & ~state.responds & ~state.failed & ~state.opened
-        passes = state.opened | state.failed | state.terminated
-        if self.carried:  # with one connection, no ULPDU comes before
-            passes &= x.mpa
+        passes = x.mpa & (state.opened | state.failed | state.terminated)
         m.d.comb += [
             granted.eq(Mux(initiator, ~peer_to_peer | state.rtr_left, state.granted)),
-            opens.eq(may_open & x.acts if self.carried else may_open),
+            opens.eq(may_open & x.acts),
             wants_own.eq(x.mpa & ~state.failed & ((sends_rtr & ~state.rtr_left) | state.responds)),
             *x.show(
                 open=state.opened,
@@ -184,7 +182,7 @@ class Fence(wiring.Component):
                 stopped=state.terminated | (state.failed & ~self.rdmap),
                 passes=passes,
             ),
-            own.sink.eq(x.sink if self.carried else kept_sink),
+            own.sink.eq(x.sink),
         ]
         with m.If(state.responds):
             m.d.comb += own.kind.eq(Ulpdu.RESPONSE)
@@ -192,9 +190,6 @@ class Fence(wiring.Component):
             m.d.comb += own.kind.eq(self.rtr_send)
         with m.If(~initiator & Mux(peer_to_peer, x.rtr, x.good)):
             m.d.sync += [state.granted.eq(1), state.responds.eq(x.respond & peer_to_peer)]
-        if not self.carried:
-            with m.If(self.respond):
-                m.d.sync += kept_sink.eq(self.sink)
         with m.If(x.failed & self.rdmap):
             m.d.sync += state.failed.eq(1)
 
@@ -212,7 +207,7 @@ class Fence(wiring.Component):
         announced = Signal(16, reset_less=True)  # its length
         length = Mux(inside, announced, i.length)
         moves = given.valid & given.ready
-        m.d["comb" if self.carried else "sync"] += consumes.eq(passes & ~makes_own)
+        m.d["comb" if self.many else "sync"] += consumes.eq(passes & ~makes_own)
         with m.If(inside):
             m.d.comb += keeps.eq(keeps_on)
         with m.Else():
@@ -229,15 +224,19 @@ class Fence(wiring.Component):
             m.d.sync += state.opened.eq(1)
             report(m, event, EventKind.FENCE_OPEN)  # no beat is sent in this cycle, so there is no other event
 
-        m.d.comb += given.ready.eq(consumes & decided.i.ready & x.own if self.carried else consumes & decided.i.ready)
+        m.d.comb += given.ready.eq(consumes & decided.i.ready & x.own)
         m.d.sync += [each.eq(Mux(each, ~ends_own, starts_own)) for each in owns]
-        m.d.comb += o.data.eq(choose(owns, own.o.payload.data, i.data))
+        m.d.comb += [
+            o.data.eq(choose(owns, own.o.payload.data, i.data)),
+            o.connection.eq(rows.active),
+            o.markers.eq(self.markers),
+            o.crc.eq(self.crc),
+        ]
         others = [name for name in TxUlpdu(lanes).members if name != "data"]
         with m.If(makes_own):
             m.d.comb += [
                 own.start.eq(1),
                 *(o[name].eq(own.o.payload[name]) for name in others),
-                *x.carries(o),
                 decided.i.valid.eq(own.o.valid),
                 own.o.ready.eq(decided.i.ready),
                 ends_own.eq(own.o.valid & decided.i.ready & own.o.payload.last),
@@ -252,12 +251,9 @@ class Fence(wiring.Component):
         with m.Else():
             m.d.comb += [
                 *(o[name].eq(i[name]) for name in others),
-                *x.carries(o),
                 o.abort.eq(i.mismatch),
-                decided.i.valid.eq(
-                    given.valid & consumes & keeps & x.own if self.carried else given.valid & consumes & keeps
-                ),
-                starts_own.eq(wants_own & ~consumes & x.acts if self.carried else wants_own & ~consumes),
+                decided.i.valid.eq(given.valid & consumes & keeps & x.own),
+                starts_own.eq(wants_own & ~consumes & x.acts),
             ]
         with m.If(moves):
             m.d.sync += [inside.eq(~i.last), keeps_on.eq(keeps)]
@@ -272,11 +268,10 @@ class Fence(wiring.Component):
             with m.Elif(keeps & i.last & Mux(inside, terminates, i.terminate)):
                 m.d.sync += state.terminated.eq(1)
                 report(m, event, EventKind.TERMINATE_SENT)
-        if self.carried:
-            x.change(inside, makes_own, opens | (wants_own & ~consumes))
+        x.change(inside, makes_own, opens | (wants_own & ~consumes))
         return m
 
-    def _examine(self, m, i, o):
+    def _examine(self, m, i, o, rdmap):
         """Examine a beat as far as that does not depend on the connection's state."""
         lanes = self.lanes
         beat, examined = i.payload, o.payload
@@ -290,7 +285,7 @@ class Fence(wiring.Component):
             o.valid.eq(i.valid),
             i.ready.eq(o.ready),
             *(examined[name].eq(beat[name]) for name in beat.shape().members),
-            examined.terminate.eq(is_terminate & (self.rdmap_next if self.carried else self.rdmap)),
+            examined.terminate.eq(is_terminate & rdmap),
             examined.too_long.eq(beat.length > self.maximum),
             examined.mismatch.eq(beat.octets != due),
         ]
@@ -312,10 +307,15 @@ class _Examined(TxUlpdu):
 
 
 class _Alone:
-    """The inputs of the fence of one connection: its ports. See :class:`_Shared`."""
+    """The inputs of the fence of one connection, which is always acted upon: its ports. See :class:`_Shared`."""
 
-    def __init__(self, fence: Fence):
+    def __init__(self, m, fence: Fence):
         self._fence = fence
+        self.rdmap_next = fence.rdmap
+        self.acts = self.own = Const(1)
+        self.sink = Signal(SINK, name="kept_sink", reset_less=True)
+        with m.If(fence.respond):
+            m.d.sync += self.sink.eq(fence.sink)
         self.mpa, self.good, self.rtr, self.respond, self.failed = (
             getattr(fence, name) for name in ("mpa", "good", "rtr", "respond", "failed")
         )
@@ -323,8 +323,8 @@ class _Alone:
     def show(self, passes, **flags):
         return [getattr(self._fence, name).eq(flag) for name, flag in flags.items()]
 
-    def carries(self, o):
-        return []
+    def change(self, inside, makes_own, busy):
+        """There is no other connection."""
 
 
 class _Shared:
@@ -341,6 +341,7 @@ class _Shared:
         self._starts = Signal()  # a visit starts
         self._is_own = Signal()  # the ULPDU of the host is one of the active connection
         self.own = Signal()  # and may pass
+        self.rdmap_next = fence.rdmap_next
         self.mpa = fence.mpa.bit_select(active, 1)
         self.failed = fence.failed
         self.good, self.rtr, self.respond, self.sink = (
@@ -373,11 +374,6 @@ class _Shared:
             fence.open.eq(shown.open), fence.stopped.eq(shown.stopped), fence.asked.eq(of(fence.asked_of).asked),
             *(passes.eq(of(at).passes) for passes, at in zip(fence.passes, fence.passes_of, strict=True)),
         ]  # fmt: skip
-
-    def carries(self, o):
-        """What a ULPDU carries along for the blocks behind the fence."""
-        fence = self._fence
-        return [o.connection.eq(self._rows.active), o.markers.eq(fence.markers), o.crc.eq(fence.crc)]
 
     def change(self, inside, makes_own, busy):
         """Turn to another connection between ULPDUs."""

@@ -25,11 +25,11 @@ class FpduFramer(wiring.Component):
     o : Out, stream of :class:`.Packet` with ``abort`` (1 bit)
         FPDUs without markers and CRC, in whole lanes.
 
-    With many connections, both have the fields of :func:`.carried`.
+    Both have the fields of :func:`.carried`, with ``markers`` and ``crc``.
     """
 
     def __init__(self, lanes: int, connections: int = 1):
-        self.carried = carried(connections)
+        self.carried = carried(connections, "markers", "crc")
         super().__init__({
             "i": In(stream.Signature(Packet(lanes, length=16, abort=1, **self.carried))),
             "o": Out(stream.Signature(Packet(lanes, abort=1, **self.carried))),

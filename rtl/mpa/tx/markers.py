@@ -32,24 +32,19 @@ class MarkerInserter(wiring.Component):
     Members
     -------
     i, o : In, Out, stream of :class:`.Packet` with ``abort`` (1 bit)
-        FPDUs. With many connections, both have the fields of :func:`.carried`.
-    enable : In, 1 bit
-        Insert markers. It does not change while an FPDU is in the block. Only with one connection.
+        FPDUs. Both have the fields of :func:`.carried`, ``i`` with ``markers`` and ``crc``, ``o`` with ``crc``.
+    connection : Out
+        The connection of which ``start`` is expected.
     start : In, 7 bits
         Offset of the first FPDU in the marked stream, in lanes. It does not change after the first FPDU.
     inserted : Out, 1 bit
         A marker is inserted in this cycle.
-
-    Only with many connections:
-
-    connection : Out
-        The connection of which ``start`` is expected.
     placed : Out, 1 bit
         The last beat of an FPDU of ``connection`` has got its marker, or needs none.
     clear : In, :class:`.Clear`
-        Nothing of the connection is on its way.
+        Nothing of the connection is on its way. The only connection is reset with the block.
 
-    A change of connection takes 1 cycle more, and the first FPDU of each connection another one.
+    A change of connection takes 1 cycle more, and the first FPDU after it of a connection another one.
     """
 
     class State(data.Struct):
@@ -62,27 +57,28 @@ class MarkerInserter(wiring.Component):
         check_lanes(lanes)
         self.lanes = lanes
         self.connections = connections
-        self.carried = carried(connections)
-        many = {"connection": Out(connection_shape(connections)), "placed": Out(1), "clear": In(Clear(connections))}
+        self.carried = carried(connections, "crc")
         super().__init__({
-            "i": In(stream.Signature(Packet(lanes, abort=1, **self.carried))),
+            "i": In(stream.Signature(Packet(lanes, abort=1, **carried(connections, "markers", "crc")))),
             "o": Out(stream.Signature(Packet(lanes, abort=1, **self.carried))),
-            **(many if self.carried else {"enable": In(1)}),
+            "connection": Out(connection_shape(connections)),
             "start": In(7),
             "inserted": Out(1),
+            "placed": Out(1),
+            "clear": In(Clear(connections)),
         })
 
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
-        m.submodules.measured = measured = Stage(_Measured(lanes, self.carried))
+        m.submodules.measured = measured = Stage(_Measured(lanes, {"markers": 1, **self.carried}))
         i, beat = self.i.payload, measured.i.payload
         used = i.octets[2:]
         every = i.last.replicate(len(beat.reach))
         m.d.comb += [
             measured.i.valid.eq(self.i.valid),
             self.i.ready.eq(measured.i.ready),
-            *(beat[name].eq(i[name]) for name in ("data", "last", "abort", *self.carried)),
+            *(beat[name].eq(i[name]) for name in ("data", "last", "abort", "markers", *self.carried)),
             # Sums of products: of a choice, synthesis would make a late reset of the next register.
             beat.reach.eq((Array(range(1, lanes + 2))[used] & every) | (lanes & ~every)),
             beat.highest.eq(Array([0, *range(lanes)])[used] | ~every),
@@ -126,7 +122,6 @@ class MarkerInserter(wiring.Component):
         moves = i.valid & i.ready
         rows = Rows(self.State, self.connections)
         state = rows.state
-        many = self.connections > 1
 
         reach = Signal(7)
         left = Signal(signed(8))  # lanes to the next marker after this beat; negative: the marker is in this beat
@@ -134,20 +129,20 @@ class MarkerInserter(wiring.Component):
         m.d.comb += [
             reach.eq(beat.reach),
             left.eq(state.place - reach),
-            marked.eq((beat.markers if many else self.enable) & (left < 0)),
+            marked.eq(beat.markers & (left < 0)),
         ]
-        if many:
-            own = Signal()  # the active row is that of the beat
-            goes = Signal()
-            m.d.comb += [own.eq(rows.are_of(beat.connection)), goes.eq(own & state.started)]
-            with m.If(moves):
-                m.d.sync += state.place.eq(Mux(marked, state.place + ~reach, left))
-            with m.Elif(i.valid & own & ~state.started):
-                m.d.sync += [state.started.eq(1), state.place.eq(-self.start)]
-            rows.switch(m, beat.connection, i.valid & ~own, self.clear)
-            m.d.comb += [self.connection.eq(rows.active), self.placed.eq(moves & beat.last)]
-        else:
-            self._advance(m, i, state, reach, left, marked)
+        changes = i.valid & ~rows.are_of(beat.connection)
+        is_placed = Signal(init=1)  # since the last change of connection, ``place`` was set by ``start``
+        has_place = Signal()  # ``place`` is that of the beat
+        m.d.comb += has_place.eq(rows.are_of(beat.connection) & (state.started | is_placed))
+        m.d.sync += is_placed.eq(~(changes | self.clear.now))
+        with m.If(moves):
+            # ~reach is INTERVAL - 1 - reach: the marker itself is one of the lanes of an interval.
+            m.d.sync += [state.started.eq(1), state.place.eq(Mux(marked, state.place + ~reach, left))]
+        with m.Elif(~state.started):
+            m.d.sync += state.place.eq(-self.start)
+        rows.switch(m, beat.connection, changes, self.clear)
+        m.d.comb += [self.connection.eq(rows.active), self.placed.eq(moves & beat.last)]
 
         # The previous beat's marker is counted one beat late, because ``marked`` is late in the cycle.
         counts = Signal()
@@ -170,8 +165,8 @@ class MarkerInserter(wiring.Component):
             ]
 
         m.d.comb += [
-            o.valid.eq(i.valid & goes if many else i.valid),
-            i.ready.eq(o.ready & (goes | ~i.valid) if many else o.ready),
+            o.valid.eq(i.valid & has_place),
+            i.ready.eq(o.ready & (has_place | ~i.valid)),
             self.inserted.eq(moves & marked),
             placed.data.eq(beat.data),
             placed.highest.eq(beat.data[-32:]),
@@ -197,15 +192,6 @@ class MarkerInserter(wiring.Component):
             filled.more.eq(Mux(beat.last, over, beat.marked & beat.fills)),
             filled.used.eq(Mux(beat.marked, Array([*range(2, lanes + 1), 1])[end], Array(range(1, lanes + 1))[end])),
         ]
-
-    def _advance(self, m, i, state, reach, left, marked):
-        """Move on by the lanes of a beat, or to the place of the first FPDU."""
-        with m.If(i.ready):
-            with m.If(i.valid):
-                # ~reach is INTERVAL - 1 - reach: the marker itself is one of the lanes of an interval.
-                m.d.sync += [state.started.eq(1), state.place.eq(Mux(marked, state.place + ~reach, left))]
-            with m.Elif(~state.started):
-                m.d.sync += state.place.eq(-self.start)
 
     def _turn(self, m, i, o, at=0):
         """Rotate the beat to its place behind the waiting lanes, and decode the flags of its lanes."""
