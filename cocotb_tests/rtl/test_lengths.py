@@ -52,7 +52,6 @@ EXCEPTIONS = {
     "rnic/shared_datapath.py: SharedDatapath._send",
     "rnic/watcher.py: Watcher._visit",
     "sequencer/sequencer.py: Sequencer.elaborate",
-    "tcp/engine.py: TcpEngine._events",
     "tcp/loader.py: Loader.elaborate",
     "tcp/send_ring.py: SendRings._write",
 }

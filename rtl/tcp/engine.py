@@ -11,7 +11,7 @@ from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.turns import Turns, number
 from open_rnic.rtl.net.express import Express
-from open_rnic.rtl.sequencer.isa import PORTS, SCRATCH
+from open_rnic.rtl.sequencer.isa import ADDRESSES, PORTS, SCRATCH
 from open_rnic.rtl.sequencer.sequencer import Sequencer
 from open_rnic.rtl.tcp.builder import Builder
 from open_rnic.rtl.tcp.config import EngineConfig
@@ -118,6 +118,19 @@ class TcpEngine(wiring.Component):
             **ring_members(self.config.memory),
         })
 
+        # The event that has been chosen, and has not been started.
+        self._chosen = Signal()
+        self._entry = Signal(range(ADDRESSES))
+        self._connection = Signal(index)
+        self._arguments = [Signal(32, name=f"argument{n}") for n in range(4)]
+        self._left = Signal(3)  # arguments that are left to write
+        self._place = Signal(range(SCRATCH.start + SCRATCH.size - 64))  # of the next argument
+        self._row = Signal(2)  # of segments: after three of them comes another event
+        self._late = Signal()  # the time has not been written
+        # The express way: whether the latest event was ``coming``, and how many octets it permits to send.
+        self._asked = Signal()
+        self._permitted = Signal(16)
+
     def elaborate(self, platform):
         m = Module()
         program = tcp_program(self.config)
@@ -214,126 +227,137 @@ class TcpEngine(wiring.Component):
                 m.d.sync += wanted[at].eq(1)
         return wanted
 
-    def _events(self, m, program, sequencer, loader, tuples, receive_rings, send_rings, builder, wanted):
-        """Choose the next event, write its arguments, and start it."""
+    def _give(self, m, sequencer, loader):
+        """Words from outside: an argument of the event, the time, the header of a segment."""
         now = Signal(32)
-        late = Signal()  # the time has not been written
-        ticking = Signal(self.connections)  # connections whose timers are to be looked at
         with m.If(self.tick):
-            m.d.sync += [now.eq(now + 1), late.eq(1), ticking.eq(~0)]
-
-        arguments = [Signal(32, name=f"argument{n}") for n in range(4)]
-        left = Signal(3)  # arguments that are left to write
-        place = Signal(range(SCRATCH.start + SCRATCH.size - 64))
-        entry = Signal.like(sequencer.entry)
-        connection = Signal(len(self.show))
-        chosen = Signal()
-        row = Signal(2)  # of segments: after three of them comes another event
-        m.d.comb += [
-            sequencer.entry.eq(entry), sequencer.connection.eq(connection), sequencer.page.eq(~loader.page),
-            loader.given_ready.eq(0),
-        ]  # fmt: skip
-
-        # Words from outside: an argument of the event, the time, the header of a segment.
-        with m.If(left != 0):
-            m.d.comb += [sequencer.give.eq(1), sequencer.place.eq(place), sequencer.given.eq(arguments[0])]
+            m.d.sync += [now.eq(now + 1), self._late.eq(1)]
+        with m.If(self._left != 0):
+            m.d.comb += [
+                sequencer.give.eq(1), sequencer.place.eq(self._place), sequencer.given.eq(self._arguments[0])
+            ]  # fmt: skip
             with m.If(sequencer.given_ready):
-                m.d.sync += [left.eq(left - 1), place.eq(place + 1)]
-                m.d.sync += [this.eq(following) for this, following in pairwise(arguments)]
-        with m.Elif(late):
+                m.d.sync += [self._left.eq(self._left - 1), self._place.eq(self._place + 1)]
+                m.d.sync += [this.eq(following) for this, following in pairwise(self._arguments)]
+        with m.Elif(self._late):
             m.d.comb += [sequencer.give.eq(1), sequencer.place.eq(t.now.code - 64), sequencer.given.eq(now)]
             with m.If(sequencer.given_ready & ~self.tick):
-                m.d.sync += late.eq(0)
+                m.d.sync += self._late.eq(0)
         with m.Else():
             m.d.comb += [
                 sequencer.give.eq(loader.give), sequencer.place.eq(loader.place), sequencer.given.eq(loader.given),
                 loader.given_ready.eq(sequencer.given_ready),
             ]  # fmt: skip
 
-        def choose(name, of, *given):
-            m.d.sync += [entry.eq(program.entry(name)), connection.eq(of), chosen.eq(1), row.eq(0)]
-            m.d.sync += [asked.eq(name == "coming"), permitted.eq(0)]
-            if given:
-                m.d.sync += [left.eq(len(given)), place.eq(t.argument0.code - 64)]
-                m.d.sync += [argument.eq(value) for argument, value in zip(arguments, given, strict=False)]
-
-        # The express way: whether the latest event was ``coming``, and how many octets it permits to send.
+    def _permit(self, m, sequencer, send_rings, builder, wanted):
+        """The express way: return whether the packet that is in a frame departs."""
         express = self.express
-        asked = Signal()
-        permitted = Signal(16)
         departs = Signal()
         m.d.comb += [
             express.begin.eq(send_rings.begins & express.accepts & ~wanted.any()),
             express.cancel.eq(send_rings.spoilt | wanted.any()),
             express.length.eq(send_rings.count + HEADER),
-            departs.eq(express.collected & builder.idle & (send_rings.count <= permitted)),
+            departs.eq(express.collected & builder.idle & (send_rings.count <= self._permitted)),
         ]
         with m.If(self._written["permit"]):
-            m.d.sync += permitted.eq(sequencer.value)
+            m.d.sync += self._permitted.eq(sequencer.value)
+        return departs
 
+    def _choose(self, m, program, name, connection, *given):
+        """The next event has these arguments."""
+        m.d.sync += [
+            self._entry.eq(program.entry(name)), self._connection.eq(connection), self._chosen.eq(1), self._row.eq(0),
+            self._asked.eq(name == "coming"), self._permitted.eq(0),
+        ]  # fmt: skip
+        if given:
+            m.d.sync += [self._left.eq(len(given)), self._place.eq(t.argument0.code - 64)]
+            m.d.sync += [argument.eq(value) for argument, value in zip(self._arguments, given, strict=False)]
+
+    def _events(self, m, program, sequencer, loader, tuples, receive_rings, send_rings, builder, wanted):
+        """Choose the next event, write its arguments, and start it."""
+        self._give(m, sequencer, loader)
+        departs = self._permit(m, sequencer, send_rings, builder, wanted)
+        ticking = Signal(self.connections)  # connections whose timers are to be looked at
         segment = Signal()
-        command = self.command.payload
         commanded = Signal()  # the command has been chosen
         m.submodules.ticks = ticks = Turns(self.connections)
         m.submodules.outputs = outputs = Turns(self.connections)
-        m.d.comb += [segment.eq(loader.loaded & tuples.done), ticks.waits.eq(ticking), outputs.waits.eq(wanted)]
+        m.d.comb += [
+            sequencer.entry.eq(self._entry), sequencer.connection.eq(self._connection), sequencer.page.eq(~loader.page),
+            segment.eq(loader.loaded & tuples.done), ticks.waits.eq(ticking), outputs.waits.eq(wanted),
+        ]  # fmt: skip
+        with m.If(self.tick):
+            m.d.sync += ticking.eq(~0)
         # Segments come first, for no place would be left for the next ones; of all else, one after three of them.
         waits = {
-            "coming": express.collects & ~asked,
+            "coming": self.express.collects & ~self._asked,
             "queued": send_rings.queued,
             "command": self.command.valid,
             "taken": receive_rings.taken,
-            "tick": ticking.any() & ~late,
+            "tick": ticking.any() & ~self._late,
             "output": wanted.any() & builder.idle & self.soon,
         }
         m.submodules.turns = turns = Turns(len(waits), every=4)
         m.d.comb += turns.waits.eq(Cat(waits.values()))
         chooses = dict(zip(waits, turns.chosen, strict=True))
 
-        with m.If(chosen):
-            with m.If(sequencer.idle & (left == 0) & ~late):
+        with m.If(self._chosen):
+            with m.If(sequencer.idle & (self._left == 0) & ~self._late):
                 m.d.comb += sequencer.start.eq(1)
-                m.d.sync += chosen.eq(0)
+                m.d.sync += self._chosen.eq(0)
         with m.Elif(sequencer.idle):
             with m.If(commanded):
                 m.d.comb += self.command.ready.eq(1)
                 m.d.sync += commanded.eq(0)
-            with m.Elif(segment & (row != 3)):
+            with m.Elif(segment & (self._row != 3)):
                 m.d.comb += loader.go.eq(1)
-                choose("segment", tuples.found)
-                m.d.sync += row.eq(row + 1)
+                self._choose(m, program, "segment", tuples.found)
+                m.d.sync += self._row.eq(self._row + 1)
                 with m.If(~tuples.hit):
-                    m.d.sync += entry.eq(program.entry("stray"))
-            with m.Elif(self.segments_in.valid & ~loader.has_payload & (row != 3)):
+                    m.d.sync += self._entry.eq(program.entry("stray"))
+            with m.Elif(self.segments_in.valid & ~loader.has_payload & (self._row != 3)):
                 pass  # a segment will be loaded in a few cycles
             with m.Elif(turns.chosen.any()):
                 m.d.comb += turns.take.eq(1)
-                with m.If(chooses["coming"]):
-                    choose("coming", send_rings.queued_of)
-                with m.If(chooses["queued"]):
-                    m.d.comb += send_rings.noted.eq(1)
-                    with m.If(departs):
-                        m.d.comb += express.finish.eq(1)
-                        choose("depart", send_rings.queued_of, send_rings.count)
-                    with m.Else():
-                        m.d.comb += express.cancel.eq(1)
-                        choose("queued", send_rings.queued_of, send_rings.count)
+                self._choose_from_rings(m, program, chooses, receive_rings, send_rings, departs)
                 with m.If(chooses["command"]):
                     m.d.sync += commanded.eq(1)
-                    choose("command", command.connection, command.kind, command.ports, command.address, command.iss)
-                with m.If(chooses["taken"]):
-                    m.d.comb += receive_rings.noted.eq(1)
-                    choose("taken", receive_rings.taken_of, receive_rings.count)
-                with m.If(chooses["tick"]):
-                    m.d.comb += ticks.take.eq(1)
-                    choose("tick", number(ticks.chosen, self.connections))
-                    with m.If(~self.tick):
-                        m.d.sync += ticking.eq(ticking & ~ticks.chosen)
-                with m.If(chooses["output"]):
-                    m.d.comb += outputs.take.eq(1)
-                    choose("output", number(outputs.chosen, self.connections))
-                    for at in range(self.connections):
-                        with m.If(outputs.chosen[at]):
-                            m.d.sync += wanted[at].eq(0)
+                    self._choose_command(m, program)
+                self._choose_connection(m, program, chooses, ticks, ticking, outputs, wanted)
             with m.Else():
-                m.d.sync += row.eq(0)
+                m.d.sync += self._row.eq(0)
+
+    def _choose_from_rings(self, m, program, chooses, receive_rings, send_rings, departs):
+        """Octets are stored for transmission, or taken by the user."""
+        with m.If(chooses["coming"]):
+            self._choose(m, program, "coming", send_rings.queued_of)
+        with m.If(chooses["queued"]):
+            m.d.comb += send_rings.noted.eq(1)
+            with m.If(departs):
+                m.d.comb += self.express.finish.eq(1)
+                self._choose(m, program, "depart", send_rings.queued_of, send_rings.count)
+            with m.Else():
+                m.d.comb += self.express.cancel.eq(1)
+                self._choose(m, program, "queued", send_rings.queued_of, send_rings.count)
+        with m.If(chooses["taken"]):
+            m.d.comb += receive_rings.noted.eq(1)
+            self._choose(m, program, "taken", receive_rings.taken_of, receive_rings.count)
+
+    def _choose_command(self, m, program):
+        command = self.command.payload
+        arguments = command.kind, command.ports, command.address, command.iss
+        self._choose(m, program, "command", command.connection, *arguments)
+
+    def _choose_connection(self, m, program, chooses, ticks, ticking, outputs, wanted):
+        """A connection's timers are looked at, or it wants to send."""
+        with m.If(chooses["tick"]):
+            m.d.comb += ticks.take.eq(1)
+            self._choose(m, program, "tick", number(ticks.chosen, self.connections))
+            with m.If(~self.tick):
+                m.d.sync += ticking.eq(ticking & ~ticks.chosen)
+        with m.If(chooses["output"]):
+            m.d.comb += outputs.take.eq(1)
+            self._choose(m, program, "output", number(outputs.chosen, self.connections))
+            for at in range(self.connections):
+                with m.If(outputs.chosen[at]):
+                    m.d.sync += wanted[at].eq(0)
