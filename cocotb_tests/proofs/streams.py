@@ -402,8 +402,8 @@ _block(
     lambda lanes: Receiver(tcp_words=1024, udp_words=512, icmp_words=512, udp_ports=(7,)),
     Receiver,
     "a packet that has not been taken is overwritten",
-    "with m.If(keeps & is_arp & ~self.arp.valid):",
-    "with m.If(is_arp):",
+    "with m.If(self._keeps_arp & self._is_arp & ~self.arp.valid):",
+    "with m.If(self._is_arp):",
     lanes=(1,),
 )
 _block(
