@@ -172,6 +172,22 @@ def test_a_slow_clock_is_reported_and_fails(monkeypatch, capsys):
     assert captured.err.startswith("rnic: ulx3s: too slow: sync: 49.9 MHz reached, 50.0 MHz asked; another --seed")
 
 
+@pytest.mark.parametrize(("arguments", "lines"), [
+    (["ulx3s"], ["every clock is fast enough; next: rnic program ulx3s"]),
+    (["ulx3s", "--core", "rdma", "--out", "x"],
+     ["every clock is fast enough; next: rnic program ulx3s --core rdma --out x"]),
+    (["ecpix5", "--address", "10.1.0.7/24"], ["every clock is fast enough; next: rnic program ecpix5",
+                                             "then, at a PC in its network: rnic inspect udp:10.1.0.7"]),
+])  # fmt: skip
+def test_a_build_ends_with_a_verdict_and_the_next_command(arguments, lines, monkeypatch, capsys):
+    good = replace(RESULT, clocks={"sync": (51e6, 50e6)})
+    monkeypatch.setattr("open_rnic.boards.build.build", lambda *_, **__: good)
+    assert run(["build", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "7%" in out  # of the cells
+    assert out.splitlines()[-len(lines) :] == lines
+
+
 @pytest.mark.parametrize("name", BOARDS)
 def test_a_build_calls_only_the_tools_of_its_flow(name):
     flow = FLOWS[find(name).flow]

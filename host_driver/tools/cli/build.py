@@ -96,14 +96,14 @@ def build(
     installed.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     need("boards")
     from open_rnic.boards import find
     from open_rnic.boards.build import BuildError, UnevaluatedError
     from open_rnic.boards.build import build as build_bitstream
 
-    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
     errors = Console(stderr=True)
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
         bar = progress.add_task(f"{board}: generation", total=4)
@@ -137,6 +137,11 @@ def build(
         slow = "; ".join(f"{name}: {_clock(*result.clocks[name])}" for name in result.slow)
         better = "another --seed" if core is Core.RNIC else "another --seed or fewer --lanes"
         raise CommandError(f"{board}: too slow: {slow}; {better} may do better")
+    other = f" --core {core}" if core is not chosen.core else ""
+    place = f"{f' --out {out}' if out else ''}"
+    typer.echo(f"every clock is fast enough; next: rnic program {board}{other}{place}")
+    if address:
+        typer.echo(f"then, at a PC in its network: rnic inspect udp:{address.address.ip}")
 
 
 def _clock(reached: float, asked: float) -> str:
@@ -144,8 +149,11 @@ def _clock(reached: float, asked: float) -> str:
 
 
 def _show(result: Result, address: StaticAddress | None) -> None:
-    rows = [(kind, f"{used:,}", f"{available:,}") for kind, (used, available) in result.cells.items()]
-    show_tables([Table("", ("", "used", "available"), rows, left=(0,))])
+    rows = [
+        (kind, f"{used:,}", f"{available:,}", f"{used / max(available, 1):.0%}")
+        for kind, (used, available) in result.cells.items()
+    ]
+    show_tables([Table("", ("", "used", "available", "share"), rows, left=(0,))])
     begin, end, logic, wires = result.path
     for line in (
         *(["synthesis failed at first, and passed with another netlist of the same logic"] if result.again else []),
