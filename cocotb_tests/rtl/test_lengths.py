@@ -20,8 +20,6 @@ EXCEPTIONS = {
     "mac/rgmii.py: RgmiiAdapter.elaborate",
     "mac/transmitter.py: MacTransmitter.elaborate",
     "mpa/datapath.py: MpaDatapath._connection",
-    "mpa/rx/fpdu_aligner.py: FpduAligner.elaborate",
-    "mpa/rx/fpdu_checker.py: FpduChecker.elaborate",
     "mpa/rx/fpdu_finder.py: FpduFinder.elaborate",
     "mpa/rx/fpdu_lane_receiver.py: LaneReceiver.elaborate",
     "mpa/rx/mode_switch.py: RxModeSwitch.elaborate",

@@ -58,25 +58,25 @@ class FpduChecker(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        lanes = self.lanes
-        i, o = self.i.payload, self.o.payload
-        many = self.connections > 1
-        shape = Packet(lanes, length=16, **connection_field(self.connections))
-        m.submodules.ulpdus = ulpdus = Fifo(shape, DEPTH, spare=ROOM + room_latency(lanes))
-        m.submodules.crc = crc = Crc32c(lanes, markers=True)
-        m.submodules.crcs = crcs = Fifo(1, DEPTH)
-        # An FPDU's note is there before the verdict of its CRC, and there are no more notes than beats in ``ulpdus``.
-        # So nobody has to ask whether a note is there, or has a place, which takes time.
-        ends = Signal()  # an FPDU has ended, and ``note`` is about it
-        note = Signal(data.StructLayout(_NOTE | ({"crc": 1} if many else {})))
-        noted = Signal(range(DEPTH))  # FPDUs that are noted, modulo DEPTH
-        passed_on = Signal.like(noted)  # FPDUs whose last beat has left
-        passed_next = Signal.like(noted)
-        checked = data.View(
-            note.shape(), stored_beats(m, platform, note, DEPTH, ends, noted, passed_next, passed_on)
-        )
+        ulpdus, crcs, notes = self._queues(m, platform)
+        beat = self._register(m)
+        self._check_crc(m, beat, crcs)
+        self._check_markers(m, beat, notes)
+        enable = self._enable(m, beat.fpdu, notes.note, notes.checked) if self.connections > 1 else self.enable
+        m.d.sync += notes.noted.eq(notes.noted + notes.ends)
+        given = self._judge(m, ulpdus, crcs, notes, enable)
+        self._give(m, given)
+        if self.connections > 1:
+            m.d.comb += self.idle.eq(~(self.i.valid | ulpdus.o.valid | given.o.valid))
+        return m
 
-        # The ULPDU, from the third octet of the FPDU on.
+    def _queues(self, m, platform):
+        """Store ULPDUs, from the third octet of the FPDU on; return their queue, that of CRCs' verdicts, and notes."""
+        i, many = self.i.payload, self.connections > 1
+        shape = Packet(self.lanes, length=16, **connection_field(self.connections))
+        m.submodules.ulpdus = ulpdus = Fifo(shape, DEPTH, spare=ROOM + room_latency(self.lanes))
+        m.submodules.crcs = crcs = Fifo(1, DEPTH)
+        notes = _Notes(m, platform, has_crc=many)
         m.d.sync += self.i.room.eq(ulpdus.spare)
         m.d.comb += [
             ulpdus.i.valid.eq(self.i.valid & i.gives),
@@ -86,41 +86,43 @@ class FpduChecker(wiring.Component):
             ulpdus.i.payload.length.eq(i.length),
             *([ulpdus.i.payload.connection.eq(i.connection)] if many else []),
         ]
+        return ulpdus, crcs, notes
 
-        # The beat, for the checks; the place of its marker is decoded on the way.
-        valid = Signal()
-        first = Signal(init=1)
-        beat = Signal(AlignedBeat(lanes, self.connections), reset_less=True)
-        marked = Signal()
-        before = Signal(lanes + 1)  # lanes before the marker
-        here = Signal(lanes + 1)  # the marker's lane
+    def _register(self, m):
+        """Return the beat, for the checks; the place of its marker is decoded on the way."""
+        lanes, i = self.lanes, self.i.payload
+        beat = _Beat(lanes, self.connections)
         begins = Signal(init=1)
-        has_marker = i.marked & (i.place < i.count) if many or lanes <= AT_ONCE else i.marked
+        has_marker = i.marked & (i.place < i.count) if self.connections > 1 or lanes <= AT_ONCE else i.marked
         marked_lane = i.place[:(lanes - 1).bit_length()]
         m.d.sync += [
-            valid.eq(self.i.valid),
-            beat.eq(i),
-            first.eq(begins),
-            marked.eq(has_marker),
-            before.eq(Cat(has_marker & (n < marked_lane) for n in range(lanes + 1))),
-            here.eq(Cat(has_marker & (n == marked_lane) for n in range(lanes + 1))),
+            beat.valid.eq(self.i.valid),
+            beat.fpdu.eq(i),
+            beat.first.eq(begins),
+            beat.marked.eq(has_marker),
+            beat.before.eq(Cat(has_marker & (n < marked_lane) for n in range(lanes + 1))),
+            beat.here.eq(Cat(has_marker & (n == marked_lane) for n in range(lanes + 1))),
         ]
         with m.If(self.i.valid):
             m.d.sync += begins.eq(i.last)
+        return beat
 
-        # The CRC: with a marker, the lanes after it keep their places, those before it move one place down.
-        words = [beat.data.word_select(n, 32) for n in range(lanes)]
+    def _check_crc(self, m, beat, crcs):
+        """Queue whether each CRC is right: with a marker, lanes before it move one place down, all others stay."""
+        lanes = self.lanes
+        m.submodules.crc = crc = Crc32c(lanes, markers=True)
+        words = [beat.fpdu.data.word_select(n, 32) for n in range(lanes)]
         m.d.comb += [
-            crc.valid.eq(valid),
+            crc.valid.eq(beat.valid),
             crc.data.eq(Cat(
-                Mux(here[n], beat.marker,
-                    Mux(before[n], words[n] if n < lanes else 0, words[n - 1] if n else 0))
+                Mux(beat.here[n], beat.fpdu.marker,
+                    Mux(beat.before[n], words[n] if n < lanes else 0, words[n - 1] if n else 0))
                 for n in range(lanes + 1)
             )),
-            crc.used.eq(beat.count),
-            crc.marked.eq(marked),
-            crc.first.eq(first),
-            crc.last.eq(beat.last),
+            crc.used.eq(beat.fpdu.count),
+            crc.marked.eq(beat.marked),
+            crc.first.eq(beat.first),
+            crc.last.eq(beat.fpdu.last),
         ]
         expected = Array(Const(residue(missing), 32) for missing in range(lanes))
         difference = crc.z ^ expected[crc.missing]
@@ -133,21 +135,23 @@ class FpduChecker(wiring.Component):
             crcs.i.payload.eq(later(m, differs == 0, lanes, name="is_right")),
         ]
 
-        # The markers: their distance from ULPDU_Length in lanes, and their FPDUPTR.
+    def _check_markers(self, m, beat, notes):
+        """Compare the markers' distance from ULPDU_Length with their FPDUPTR, and note what was found of the FPDU."""
+        fpdu, note = beat.fpdu, notes.note
         passed = Signal(14)  # lanes of the FPDU in earlier beats, markers included except one before ULPDU_Length
-        leads = first & here[0]
+        leads = beat.first & beat.here[0]
         checks = Signal()
         ended = Signal()
         place = Signal(14, reset_less=True)
         pointer = Signal(16, reset_less=True)
         m.d.sync += [
-            checks.eq(valid & marked),
-            ended.eq(valid & beat.last),
-            place.eq(passed + beat.place),
-            pointer.eq(swap_octets(beat.marker[16:])),
+            checks.eq(beat.valid & beat.marked),
+            ended.eq(beat.valid & fpdu.last),
+            place.eq(passed + fpdu.place),
+            pointer.eq(swap_octets(fpdu.marker[16:])),
         ]
-        with m.If(valid):
-            m.d.sync += passed.eq(Mux(beat.last, 0, passed + lanes + (marked & ~leads)))
+        with m.If(beat.valid):
+            m.d.sync += passed.eq(Mux(fpdu.last, 0, passed + self.lanes + (beat.marked & ~leads)))
 
         astray = Signal()
         first_astray = Signal(16, reset_less=True)
@@ -159,11 +163,11 @@ class FpduChecker(wiring.Component):
         too_long = Signal()
         size = Signal(15)
         m.d.sync += [
-            length.eq(beat.length),
-            too_long.eq(beat.too_long),
-            size.eq((beat.length + (2 + 3 + 4))[2:]),
+            length.eq(fpdu.length),
+            too_long.eq(fpdu.too_long),
+            size.eq((fpdu.length + (2 + 3 + 4))[2:]),
             # A cycle later, the findings about the whole FPDU:
-            ends.eq(ended),
+            notes.ends.eq(ended),
             note.too_long.eq(too_long),
             note.length.eq(length),
             note.astray.eq(found_wrong),
@@ -171,8 +175,6 @@ class FpduChecker(wiring.Component):
             note.size.eq((Cat(1, size) + Cat(checks, markers))[1:]),  # one carry chain: ``checks`` is carried in
             note.markers.eq(markers + checks),
         ]
-        enable = self._enable(m, beat, note, checked) if many else self.enable
-        m.d.sync += noted.eq(noted + ends)
         with m.If(ended):
             m.d.sync += [astray.eq(0), markers.eq(0)]
         with m.Else():
@@ -180,9 +182,10 @@ class FpduChecker(wiring.Component):
         with m.If(wrong & ~astray):
             m.d.sync += first_astray.eq(pointer)
 
-        # Beat and verdict.
-        ulpdu = ulpdus.o.payload
-        m.submodules.given = given = ReadyBuffer(o.shape())
+    def _judge(self, m, ulpdus, crcs, notes, enable):
+        """Put the verdict beside the last beat of each ULPDU; return the buffer behind."""
+        ulpdu, checked = ulpdus.o.payload, notes.checked
+        m.submodules.given = given = ReadyBuffer(self.o.payload.shape())
         out = given.i.payload
         with m.If(checked.too_long):
             m.d.comb += [out.cause.eq(Cause.RX_LENGTH), out.value.eq(checked.length)]
@@ -202,26 +205,56 @@ class FpduChecker(wiring.Component):
             given.i.valid.eq(ulpdus.o.valid & judged),
             ulpdus.o.ready.eq(given.i.ready & judged),
             crcs.o.ready.eq(given.i.ready & ulpdus.o.valid & ulpdu.last),
-            passed_next.eq(passed_on + (crcs.o.valid & crcs.o.ready)),
+            notes.passed_next.eq(notes.passed_on + (crcs.o.valid & crcs.o.ready)),
         ]
-        m.d.sync += passed_on.eq(passed_next)
+        m.d.sync += notes.passed_on.eq(notes.passed_next)
+        return given
+
+    def _give(self, m, given):
         wiring.connect(m, given.o, wiring.flipped(self.o))
-        if lanes > AT_ONCE:
+        if self.lanes > AT_ONCE:
             # The clock enables of a wide ReadyBuffer are too many for ``ready``, which comes late. The octets therefore
             # have a buffer of their own, and only the fields that say what becomes of them come from registers.
-            m.submodules.octets = octets = Buffer(32 * lanes)
+            m.submodules.octets = octets = Buffer(32 * self.lanes)
             m.d.comb += [
                 octets.i.valid.eq(given.i.valid),
-                octets.i.payload.eq(out.data),
+                octets.i.payload.eq(given.i.payload.data),
                 octets.o.ready.eq(given.o.ready),
-                o.data.eq(octets.o.payload),
+                self.o.payload.data.eq(octets.o.payload),
             ]
-        if many:
-            m.d.comb += self.idle.eq(~(self.i.valid | ulpdus.o.valid | given.o.valid))
-        return m
 
     def _enable(self, m, beat, note, checked):
         """Whether the CRC of the FPDU that is judged is checked."""
         crc = Signal()
         m.d.sync += [crc.eq(beat.crc), note.crc.eq(crc)]
         return checked.crc
+
+
+class _Beat:
+    """A beat of an FPDU, and where its marker is."""
+
+    def __init__(self, lanes: int, connections: int):
+        self.valid = Signal()
+        self.first = Signal(init=1)
+        self.fpdu = Signal(AlignedBeat(lanes, connections), name="beat", reset_less=True)
+        self.marked = Signal()
+        self.before = Signal(lanes + 1)  # lanes before the marker
+        self.here = Signal(lanes + 1)  # the marker's lane
+
+
+class _Notes:
+    """What is found of whole FPDUs, the oldest one in ``checked``.
+
+    An FPDU's note is there before the verdict of its CRC, and there are no more notes than beats of ULPDUs in their
+    queue. So nobody has to ask whether a note is there, or has a place, which takes time.
+    """
+
+    def __init__(self, m: Module, platform, *, has_crc: bool):
+        self.ends = Signal()  # an FPDU has ended, and ``note`` is about it
+        self.note = Signal(data.StructLayout(_NOTE | ({"crc": 1} if has_crc else {})))
+        self.noted = Signal(range(DEPTH))  # FPDUs that are noted, modulo DEPTH
+        self.passed_on = Signal.like(self.noted, name="passed_on")  # FPDUs whose last beat has left
+        self.passed_next = Signal.like(self.noted, name="passed_next")
+        self.checked = data.View(self.note.shape(), stored_beats(
+            m, platform, self.note, DEPTH, self.ends, self.noted, self.passed_next, self.passed_on
+        ))  # fmt: skip
