@@ -1,5 +1,6 @@
 """What all kinds of cases have in common: limits, and a file for each case that fails."""
 
+import gc
 import resource
 import signal
 import sys
@@ -78,6 +79,7 @@ def _late(*_: Any) -> None:
 
 def attempt(case: Case) -> tuple[Counter[str], str]:
     """Run a case; return what happened, and the error, which is empty if the case passed."""
+    callbacks, gc.callbacks[:] = gc.callbacks[:], []  # an exception that is raised in one of them is lost
     signal.signal(signal.SIGVTALRM, _late)
     signal.setitimer(signal.ITIMER_VIRTUAL, 0 if case.SIMULATES else HANG, HANG)
     try:
@@ -86,6 +88,7 @@ def attempt(case: Case) -> tuple[Counter[str], str]:
         return Counter(failed=1), f"{type(error).__name__}: {error}"
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        gc.callbacks[:] = callbacks
 
 
 def keep(case: Case, wrong: str) -> str:

@@ -212,8 +212,8 @@ def test_full_segments_leave_back_to_back_with_rings_in_a_memory_of_40_cycles(si
 
 @pytest.mark.parametrize("octets", shortened("a full segment takes longest", 1, [MSS, 512]))
 def test_a_lost_segment_costs_its_retransmission(octets):
-    """And at most 6 frame times, as the congestion window is halved, and the ring holds only 5 full segments."""
-    extra = 6 * cycles_of(54 + octets)
+    """And at most 6.1 frame times, as the congestion window is halved, and the ring holds only 5 full segments."""
+    extra = int(6.1 * cycles_of(54 + octets))
     simulate(
         functools.partial(Pair), streams,
         parameters={"count": 220, "octets": octets, "sides": "a", "losses": [100], "extra": extra},
