@@ -156,3 +156,16 @@ def test_a_circle_is_found_even_if_it_leads_through_a_third_folder():
     }
     known = {name: ast.parse(source) for name, source in sources.items()}
     assert list(circles(known)) == ["top.a and top.b", "top.a and top.c", "top.b and top.c"]
+
+
+def test_every_import_of_a_module_of_this_project_leads_to_a_file():
+    """Those inside functions, too, which run only when something needs them."""
+    known = modules()
+    packages = {name.rpartition(".")[0] for name in known} | {*FOLDERS, "open_rnic"}
+    wrong = [
+        f"{name}: {each}"
+        for name, tree in known.items()
+        for each in imports(tree, known)
+        if each not in known and each not in packages
+    ]
+    assert not wrong

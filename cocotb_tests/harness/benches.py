@@ -86,7 +86,7 @@ def _collect(dut: Any) -> Callable[[], None]:
     folder = coverage.folder()
     if folder is None or not given()["collects"]:
         return lambda: None
-    from open_rnic.cocotb_tests.collector import Collector
+    from open_rnic.cocotb_tests.coverage.collector import Collector
 
     collector = Collector(dut)
     cocotb.start_soon(collector.run())
