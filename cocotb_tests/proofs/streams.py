@@ -308,7 +308,7 @@ _block(
     FpduChecker,
     "an input beat withdraws an output beat",
     "wiring.connect(m, given.o, wiring.flipped(self.o))",
-    "m.d.comb += [self.o.valid.eq(given.o.valid & ~ulpdus.i.valid), self.o.payload.eq(given.o.payload), "
+    "m.d.comb += [self.o.valid.eq(given.o.valid & ~self.i.valid), self.o.payload.eq(given.o.payload), "
     "given.o.ready.eq(self.o.ready)]",
     states=lambda checker: ready_buffer_states(checker["given"]),
 )
