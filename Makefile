@@ -99,15 +99,15 @@ boards: setup
 
 setup: $(VENV)/done
 
-lint: setup types
+lint: setup
 	$(BIN)/ruff check
 	$(BIN)/mypy
 
 # The folders under the name that they are installed under, for type checkers and editors, which read files and import
 # nothing.
 types:
-	mkdir -p build/types/open_rnic
-	ln -sfn $(addprefix $(CURDIR)/,$(FOLDERS) host_driver/start/__init__.py) build/types/open_rnic
+	@mkdir -p build/types/open_rnic
+	@ln -sfn $(addprefix $(CURDIR)/,$(FOLDERS) host_driver/start/__init__.py) build/types/open_rnic
 
 # The packages are exactly those of the lock, and all of those, so nothing is left for pip to find out.
 # cocotb-bus names scapy too, which only its Ethernet models use: it is not in the lock, and not installed.
@@ -146,7 +146,7 @@ docs: setup
 	$(BIN)/rnic registers --page streams --markdown > docs/stream-registers.md
 
 # Without network; a warning, as of a link that leads nowhere, is an error.
-site: setup types
+site: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # The kinds are those of host_driver/builds/cache.py. Nothing else in that folder is ours, wherever it lies.

@@ -47,5 +47,6 @@ def find_rnic(place: str) -> Ethernet:
     if board.ethernet is None:
         raise ValueError(f"{name} has no Ethernet that an RNIC could use: `rnic boards` lists those with core rnic")
     if colon and connections not in map(str, CONNECTIONS):
-        raise ValueError(f"an RNIC has 1, 2, 4, 8, 16, 32 or 64 connections, not {connections!r}")
+        sizes = f"{', '.join(map(str, CONNECTIONS[:-1]))} or {CONNECTIONS[-1]}"
+        raise ValueError(f"an RNIC has {sizes} connections, not {connections!r}")
     return board.ethernet.sized(int(connections) if colon else None)

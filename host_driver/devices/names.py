@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from ipaddress import IPv4Address
+from typing import TYPE_CHECKING
 
 from open_rnic.host_driver.lib.optional_packages import need
 from open_rnic.rtl.link.protocol import LINK_PORT
+
+if TYPE_CHECKING:
+    from open_rnic.boards.board import Ethernet
 
 __all__ = ["FORMS", "DeviceName", "Rnic", "SerialPort", "SimulatedRnic", "SimulatedSerial", "UdpRnic", "parse"]
 
@@ -80,11 +84,14 @@ class UdpRnic(Rnic):
 
 @dataclass(frozen=True)
 class SimulatedRnic(Rnic):
-    """A board in Verilator; ``place`` is BOARD[:CONNECTIONS], and ``connections`` their number."""
+    """A board in Verilator; ``place`` is BOARD[:CONNECTIONS]."""
 
     place: str
-    connections: int
-    has_samples: bool
+
+    @property
+    def connections(self) -> int:
+        """The number of connections."""
+        return int(_port(self.place).connections)
 
     @property
     def board(self) -> str:
@@ -94,7 +101,7 @@ class SimulatedRnic(Rnic):
     @property
     def samples(self) -> bool:
         """Whether the board has a sample writer."""
-        return self.has_samples
+        return bool(_port(self.place).samples)
 
 
 def parse(text: str) -> DeviceName:
@@ -130,12 +137,9 @@ def _serial(text: str, where: str) -> DeviceName:
 
 def _rnic(text: str, where: str) -> Rnic:
     if where.startswith(_SIMULATED):
-        need("boards")
-        from open_rnic.boards import find_rnic
-
         place = where.removeprefix(_SIMULATED)
-        ethernet = find_rnic(place)
-        return SimulatedRnic(text, place, ethernet.connections, bool(ethernet.samples))
+        _port(place)
+        return SimulatedRnic(text, place)
     address, colon, number = where.partition(":")
     try:
         at = IPv4Address(address)
@@ -145,3 +149,10 @@ def _rnic(text: str, where: str) -> Rnic:
     if 0 < port < 1 << 16:
         return UdpRnic(text, at, port)
     raise ValueError(f"{text}: a UDP port is a number from 1 to 65535, not {number!r}")
+
+
+def _port(place: str) -> Ethernet:
+    need("boards")
+    from open_rnic.boards import find_rnic
+
+    return find_rnic(place)

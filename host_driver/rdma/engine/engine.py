@@ -323,7 +323,7 @@ class Engine(Progress[_Message, _Buffer], Generic[_Region, _Message, _Buffer]):
 
         Read Responses and own messages take turns, message by message (RFC 5040 §5.5).
         """
-        if self.stopped or self.stops:
+        if self._silent:
             return None
         if self._message is None and not self._answers:
             if self.requests and (self._responses_next or not self._may_begin):

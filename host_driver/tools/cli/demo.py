@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from open_rnic.boards import CONNECTIONS
 from open_rnic.host_driver.device import AttachedDevice
 from open_rnic.host_driver.tools.bench.table import Table
 from open_rnic.host_driver.tools.cli.common import (
@@ -38,7 +39,6 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIZE = 8 << 20
 _SIZE_WITH_WAVES = 16 << 10  # a waveform file has some 2,000 octets for each octet sent
 _SIZE_OVER_RTL = 128 << 10  # TCP in simulated RTL: some 5 seconds
-_CONNECTIONS = 1, 2, 4, 8, 16, 32, 64  # of a simulated board
 _SIZE_OF_A_BOARD, _SIZE_OF_A_SIMULATED_BOARD = 1 << 20, 16 << 10  # some 10 seconds, by their lines
 
 
@@ -94,7 +94,7 @@ def demo(
     ] = 0,
     connections: Annotated[
         int,
-        number("--connections", help=f"The number of connections at once, 1 to {_CONNECTIONS[-1]}."),
+        number("--connections", help=f"The number of connections at once, 1 to {CONNECTIONS[-1]}."),
     ] = 1,
     port: Annotated[int, number("--port", help="The responder's TCP port; 0 lets the system choose.")] = 0,
     transport: Annotated[
@@ -143,8 +143,8 @@ def demo(
         raise UsageError(f"--port must be 0 to 65535, not {port}")
     if not 0 <= drop < 1:
         raise UsageError(f"--drop must be from 0 to less than 1, not {drop}")
-    if connections not in range(1, _CONNECTIONS[-1] + 1):
-        raise UsageError(f"--connections must be 1 to {_CONNECTIONS[-1]}, not {connections}")
+    if connections not in range(1, CONNECTIONS[-1] + 1):
+        raise UsageError(f"--connections must be 1 to {CONNECTIONS[-1]}, not {connections}")
     if not device and connections > 1:
         device = f"udp:sim:ecpix5:{_enough(connections)}"
     device = device or "simulated"
@@ -215,7 +215,7 @@ def demo(
 
 def _enough(connections: int) -> int:
     """Return the fewest connections of a board with room for this many."""
-    return next(size for size in _CONNECTIONS if size >= connections)
+    return int(next(size for size in CONNECTIONS if size >= connections))
 
 
 def _boards(devices: list[DeviceName], connections: int) -> tuple[Rnic | None, ...]:

@@ -22,10 +22,12 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line behind the command."""
-        arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
-        names = [f"{_name(each)}{'...' if each.nargs < 0 else ''}" for each in arguments]
-        return ["[OPTIONS]", *(name if each.required else f"[{name}]"
-                               for name, each in zip(names, arguments, strict=True))]  # fmt: skip
+        pieces = ["[OPTIONS]"]
+        for each in self.get_params(ctx):
+            if each.param_type_name == "argument":
+                name = _name(each) + ("..." if each.nargs < 0 else "")
+                pieces.append(name if each.required else f"[{name}]")
+        return pieces
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options."""
