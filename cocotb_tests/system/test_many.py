@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import random
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -84,9 +83,10 @@ def test_connections_of_mixed_roles_and_options_are_used_at_once_over_a_cable_th
 
 @asynccontextmanager
 async def all_connected(board, twin, connections, keep_alive=None):
-    """Yield the ends of so many connections, the board's first, of which each end has opened half."""
-    responder = Config(Role.RESPONDER, timeout=HANG, keep_alive=keep_alive)
-    initiator = Config(Role.INITIATOR, timeout=HANG, keep_alive=keep_alive)
+    """Yield the ends of so many connections, the board's first, of which each end has opened half.
+
+    ``keep_alive`` is the board's.
+    """
     ours, theirs = {"tcp": board.tcp, "device": board.tcp.open_device}, {"tcp": twin}
     arrivals = asyncio.Semaphore(8)  # at a time, of those for which the board listens
 
@@ -95,21 +95,28 @@ async def all_connected(board, twin, connections, keep_alive=None):
             request = await listener.request()
             yield request.private_data, asyncio.create_task(request.accept())
 
+    def config(role, end, **options):
+        return Config(role, timeout=HANG, keep_alive=keep_alive if end is ours else None, **options)
+
     async def opened(address, passive, active):
         """Return the passive and the active ends, which know each other by the private data."""
 
         async def connect(number):
             async with arrivals:
-                config = replace(initiator, private_data=number)
-                return number, await rdma.connect(*listener.address, config, **active)
+                initiator = config(Role.INITIATOR, active, private_data=number)
+                return number, await rdma.connect(*listener.address, initiator, **active)
 
-        async with await rdma.listen(str(address), 0, responder, **passive) as listener:
-            connecting = [asyncio.create_task(connect(bytes([n]))) for n in range(connections // 2)]
+        listening = rdma.listen(str(address), 0, config(Role.RESPONDER, passive), **passive)
+        async with await listening as listener, asyncio.TaskGroup() as tasks:
+            connecting = [tasks.create_task(connect(bytes([n]))) for n in range(connections // 2)]
             accepting = {number: accepted async for number, accepted in answer(listener)}
             initiators = dict([await each for each in connecting])
             return [(await accepting[number], initiators[number]) for number in initiators]
 
-    passive, active = await asyncio.gather(opened(BOARD.ip, ours, theirs), opened(PEER.ip, theirs, ours))
+    async with asyncio.TaskGroup() as tasks:
+        passive = tasks.create_task(opened(BOARD.ip, ours, theirs))
+        active = tasks.create_task(opened(PEER.ip, theirs, ours))
+    passive, active = passive.result(), active.result()
     pairs = [*passive, *(ends[::-1] for ends in active)]
     ends = [end for pair in pairs for end in pair]
     try:
@@ -212,7 +219,7 @@ def test_a_connection_beyond_the_last_is_refused():
 def test_idle_connections_of_a_peer_that_has_vanished_do_not_use_up_a_board(monkeypatch):
     async def body():
         async with board_and_twin(name=FOUR) as (board, twin):
-            async with all_connected(board, twin, 4, keep_alive=KeepAlive(1, 1, 2)) as pairs:
+            async with all_connected(board, twin, 4, keep_alive=KeepAlive(1, 1, 6)) as pairs:
                 await asyncio.sleep(2.5)
                 assert [end.error for pair in pairs for end in pair] == [None] * 8  # idle, and alive
                 monkeypatch.setattr(twin.host, "receive", lambda *_: None)
