@@ -79,7 +79,7 @@ mutate: setup
 interop-short: CHOICE := --one-of-each
 interop interop-short: setup
 	$(BIN)/rnic interop linux -v $(CHOICE)
-	$(BIN)/rnic interop linux -v $(CHOICE) --device udp:sim:colorlight_5a75b:4 --drop 0.01 $(PROGRAMS)
+	$(BIN)/rnic interop linux -v $(CHOICE) --device udp:sim:ecpix5:4 --drop 0.01 $(PROGRAMS) --case samples-to-guest
 	$(BIN)/rnic interop linux -v $(CHOICE) --device udp:sim:ecpix5 --drop 0.01 --case rdma_ --case samples
 
 interop-boards: setup

@@ -43,10 +43,10 @@ class Ethernet:
     reference : name of a resource on which the FPGA gives the PHY its clock of 25 MHz, if it does so
     clock_hz : frequency of the RNIC's clock
     connections : number of connections
-    memory : octets of block RAM for the RDMA engine, or with samples for that of each connection, a power of 2
+    memory : octets of block RAM for the RDMA engine, a power of 2
     ring : the most octets of each of a connection's two rings for TCP, a power of 2
     rings : octets of block RAM for the rings of all connections in each direction, which they share equally
-    samples : whether each connection has a sample writer, with a signal generator; see :meth:`sized`
+    samples : whether there is a sample writer, with a signal generator
 
     """
 
@@ -80,7 +80,7 @@ class Ethernet:
     def sized(
         self, connections: int | None = None, memory: int | None = None, samples: bool | None = None
     ) -> "Ethernet":
-        """Return the port with an RNIC of another size; several connections have samples only if asked for.
+        """Return the port with an RNIC of another size.
 
         Too many connections for block RAM have as much memory each as the most that are not.
         """
@@ -89,7 +89,7 @@ class Ethernet:
             self,
             connections=number,
             memory=self.memory * max(1, number // INSIDE) if memory is None else memory,
-            samples=self.samples and number == 1 if samples is None else samples,
+            samples=self.samples if samples is None else samples,
         )
 
     @property

@@ -52,7 +52,7 @@ class Board:
         self.dut = dut
         dut.mac_bus__ack.value = dut.tick.value = dut.mac_irq.value = 0
         dut.rx.value = 1
-        dut.samples__0__valid.value = dut.samples__1__valid.value = 0
+        dut.samples__valid.value = 0
         self.frames = Source(dut, "rx_frames")
         self.sink = Sink(dut, "tx_frames", stalls(0.1))
         self.accesses = []  # to the page of the MAC
@@ -112,8 +112,8 @@ async def every_page_is_read_over_udp(dut):
     pages = [place(0), place(1), place(2), place(1, 0x200), place(RNIC_PAGE), place(RNIC_PAGE, 8), place(MAC_PAGE, 12)]
     pages += [place(1, 0x2C0), place(2, 0x2C0), place(77)]
     found = await board.ask(0, reads(*pages), Ask.OPEN)
-    log_memory = MEMORY.bit_length() - 1
-    assert found.values == [TCP, MPA, MPA, RDMA, RNIC, 2 | log_memory << 8, 0x4D4143, MEMORY, MEMORY, 0]
+    shared = 1 << 16 | (MEMORY.bit_length() - 1) << 8 | 2  # CAPABILITIES
+    assert found.values == [TCP, MPA, MPA, RDMA, RNIC, shared, 0x4D4143, MEMORY, MEMORY, 0]
     assert board.accesses == [3]
     assert found.sequence == 0
     assert found.session == SESSION
@@ -153,18 +153,18 @@ async def a_stranger_is_refused_and_found_by_broadcast(dut):
 async def memory_is_written_and_read(dut):
     board = Board(dut)
     await board.meet()
-    words = {connection: [random.getrandbits(32) for _ in range(40)] for connection in (0, 1)}
+    words = [(connection, [random.getrandbits(32) for _ in range(40)]) for connection in (0, 1)]
     sequence = 0
-    for connection, each in words.items():
+    for connection, each in words:
         request = Request(1024)
-        request.write(place(1 + connection, 0x2C4), 64)
+        request.write(place(1 + connection, 0x2C4), 1024 * connection)
         for word in each:
             request.write(place(1 + connection, 0x2CC), word)
         await board.ask(sequence, request, Ask.OPEN)
         sequence += 1
-    for connection, each in words.items():
+    for connection, each in ((1 - connection, each) for connection, each in words):  # all have the same memory
         request = Request(1024)
-        request.write(place(1 + connection, 0x2C4), 64)
+        request.write(place(1 + connection, 0x2C4), 1024 * (1 - connection))
         for _ in each:
             request.read(place(1 + connection, 0x2D0))
         assert (await board.ask(sequence, request)).values == each
@@ -246,21 +246,26 @@ async def a_storm_at_line_rate_is_counted_and_the_link_stays(dut):
 
 
 @bench()
-async def samples_of_the_fabric_reach_the_sample_writer_of_their_connection(dut):
+async def samples_of_the_fabric_reach_the_connection_that_has_the_sample_writer(dut):
     """The ring of the peer has no room, so what does not fit into the writer's buffer is dropped."""
     board = Board(dut)
     await board.meet()
+
+    def at(page, name):
+        return place(page, (SAMPLES | SIGNAL)[name].address)
+
     enable = Request(1024)
-    for connection in (0, 1):
-        enable.write(place(1 + connection, SAMPLES["SAMPLE_CONTROL"].address), 0b11)
+    for page in (2, 1):  # the first takes it
+        enable.write(at(page, "SAMPLE_RING_STAG"), page)
+        enable.write(at(page, "SAMPLE_CONTROL"), 0b11)
     assert len((await board.ask(0, enable, Ask.OPEN)).values) == 0
-    dut.samples__1__valid.value = 1
+    dut.samples__valid.value = 1
     await ClockCycles(dut.clk, 3000)
-    dut.samples__1__valid.value = 0
-    names = "SAMPLE_IDENTITY", "SAMPLE_DROPPED_LO", "SIGNAL_IDENTITY"
-    places = [place(page, (SAMPLES | SIGNAL)[name].address) for page in (1, 2) for name in names]
-    found = await board.ask(1, reads(*places))
-    assert found.values == [SAMPLER, 0, 0, SAMPLER, 3000 - SAMPLE_BUFFER // 4, 0]
+    dut.samples__valid.value = 0
+    names = "SAMPLE_IDENTITY", "SAMPLE_STATUS", "SAMPLE_RING_STAG", "SAMPLE_DROPPED_LO", "SIGNAL_IDENTITY"
+    found = await board.ask(1, reads(*(at(page, name) for page in (1, 2) for name in names)))
+    taken, pending = SAMPLES["SAMPLE_STATUS"]["taken"].mask, 0b1010
+    assert found.values == [SAMPLER, taken, 0, 0, 0, SAMPLER, pending, 2, 3000 - SAMPLE_BUFFER // 4, 0]
 
 
 def test_linked_rnic():

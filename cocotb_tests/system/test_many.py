@@ -17,9 +17,10 @@ from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.net.pipe import Faults
 from open_rnic.host_driver.observer import Counted, Direction, silent
 from open_rnic.host_driver.rdma import Access, KeepAlive, RdmaError
+from open_rnic.host_driver.rdma.samples import Delivery, SampleReader, SampleWriter, SignalGenerator
 from open_rnic.rtl.registers import Role
 
-FOUR = "colorlight_5a75b:4"
+FOUR = "ecpix5:4"  # with samples of the fabric
 MANY = "ecpix5:64"  # with rings in memories of random latency that stall
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 
@@ -201,6 +202,48 @@ def test_a_connection_that_does_not_receive_stalls_no_other():
             for _ in sends:
                 assert len(await ours.receive(1000)) == 1000
             await asyncio.gather(*sends)
+
+    run(body())
+
+
+def test_samples_reach_one_peer_after_another_beside_other_connections():
+    """A second peer is refused while the first one has the sample writer, and gets samples when that has gone."""
+    count = 3000
+
+    async def body():
+        async with board_and_twin(Faults(drop=0.01), FOUR) as (board, twin), AsyncExitStack() as stack:
+            engine = board.tcp.open_device
+            config = Config(Role.RESPONDER, timeout=HANG)
+
+            async def read():
+                options = {"octets": 1 << 12, "config": Config(Role.INITIATOR, timeout=HANG), "tcp": twin}
+                async with await SampleReader.connect(*listener.address, **options) as reader:
+                    return b"".join([bytes(block.octets) async for block in reader])
+
+            async def stream(request):
+                async with await SampleWriter.accept(request, Delivery(drops=False)) as writer:
+                    with pytest.raises(ValueError, match="another connection of the device has its sample writer"):
+                        await stack.enter_async_context(await SampleWriter.accept(await second, Delivery()))
+                    generator = await SignalGenerator.open(writer.connection.device)
+                    await writer.start()
+                    await generator.start(samples=count)
+                    assert (await generator.finished(writer.connection)).given == count
+                    return await writer.finish()
+
+            others = await stack.enter_async_context(connected(board, twin, active=True))
+            listening = rdma.listen(str(BOARD.ip), 0, config, tcp=board.tcp, device=engine)
+            async with await listening as listener:
+                for n in range(2):
+                    reading = asyncio.create_task(read())
+                    request = await listener.request()
+                    refused = asyncio.create_task(read())
+                    second = asyncio.ensure_future(listener.request())
+                    streaming = asyncio.create_task(stream(request))
+                    await exchange(board, *others, random.Random(n))
+                    assert (await streaming).octets == 4 * count
+                    assert await reading == b"".join(number.to_bytes(4, "little") for number in range(count))
+                    with pytest.raises(RdmaError):
+                        await refused
 
     run(body())
 

@@ -238,7 +238,7 @@ def test_linux_finds_a_board_and_operates_it_again_after_a_program_was_killed():
     run(body())
 
 
-NAMES = shortened("one connection has fewer blocks", 1, ["colorlight_5a75b:4", "colorlight_5a75b"])
+NAMES = shortened("one connection has fewer blocks", 1, ["ecpix5:4", "colorlight_5a75b"])
 
 
 @pytest.mark.parametrize("name", NAMES)

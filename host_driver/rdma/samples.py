@@ -122,8 +122,8 @@ class SampleWriter:
         """Accept a ``SampleReader`` with the place of a new head.
 
         A request whose private data is no place of a ring, or of a ring for which ``delivery`` makes no sense, is
-        rejected, and raises ValueError. Raises ValueError, too, if the device has no sample writer, and the errors of
-        ``ConnectionRequest.accept``.
+        rejected, and raises ValueError. Raises ValueError, too, if the device has no sample writer or another of its
+        connections has it, and the errors of ``ConnectionRequest.accept``.
         """
         delivery = delivery or Delivery()
         try:
@@ -150,13 +150,17 @@ class SampleWriter:
         """Return the sample writer of the connection's device, which writes to ``ring``.
 
         The peer writes 8 octets to ``head``. A connection has one ring. Raises ValueError if the device has no sample
-        writer, if it has written samples already, and if ``delivery`` makes no sense for the ring.
+        writer, if another of its connections has it, if it has written samples already, and if ``delivery`` makes no
+        sense for the ring.
         """
         delivery = delivery or Delivery()
         delivery.check(ring)
         device = connection.device
         if not await _has(device, "SAMPLE", sample_registers.IDENTITY):
             raise ValueError(f"the {device.name} device of this connection has no sample writer")
+        await device.set("SAMPLE_CONTROL", 0)  # takes it
+        if _REGISTERS["SAMPLE_STATUS"]["taken"].get(await device.get("SAMPLE_STATUS")):
+            raise ValueError("another connection of the device has its sample writer")
         if await device.get_wide("SAMPLE_TAIL"):
             raise ValueError("the sample writer of this connection has written to its ring already")
         place = delivery.bell_place or Place(0, 0, 0)

@@ -54,7 +54,7 @@ class RdmaEngine(wiring.Component):
     work : messages, and pieces of messages, that the host can post, a power of 2 from 1 to 128; as many others are for
         the fabric
     reads : the largest IRD and ORD, a power of 2 from 2 to 128
-    fabric : with the ports for logic beside the engine; one connection only
+    fabric : with the ports for logic beside the engine
     connections : number of connections, a power of 2 from 1 to 64. Each has as many regions, buffers, messages and RDMA
         Reads as the parameters above say
 
@@ -120,6 +120,9 @@ class RdmaEngine(wiring.Component):
         ``rtr_received`` and ``rtr_answered`` are of this connection.
     sends_of : Out, the number of a connection
         ``rtr_sends`` is expected to be that of this connection.
+    fabric_connection : In, the number of a connection
+        The commands of ``fabric`` are of this connection. It changes only when all of its messages are done, or with
+        ``clear``.
 
     """
 
@@ -127,8 +130,6 @@ class RdmaEngine(wiring.Component):
                  fabric: bool = False, connections: int = 1):  # fmt: skip
         check_lanes(lanes)
         check_size("connections", connections, 1, 64)
-        if connections > 1 and fabric:
-            raise ValueError("an engine of many connections has no port for logic beside it")
         check_size("regions", regions, 2, MAX_REGIONS)
         check_size("buffers", buffers, 2, 256)
         check_size("work", work, 1, 128)
@@ -147,7 +148,7 @@ class RdmaEngine(wiring.Component):
             "blocked_of": In(number), "blocked": Out(1), "returns": Out(each),
             "checked": Out(1), "checked_of": Out(number), "dropped": Out(1), "dropped_of": Out(number),
             "resets": In(1), "idle": Out(1), "clear": In(Clear(connections)),
-            "rtr_of": In(number), "sends_of": Out(number),
+            "rtr_of": In(number), "sends_of": Out(number), **({"fabric_connection": In(number)} if fabric else {}),
         }  # fmt: skip
         super().__init__({
             "rx_ulpdu": In(rx), "tx_ulpdu": Out(tx), "host_tx": In(tx), "host_rx": Out(rx),

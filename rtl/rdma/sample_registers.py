@@ -8,10 +8,11 @@ from enum import IntEnum
 
 from open_rnic.rtl.registers import Access, Field, Register
 
-__all__ = ["BY_NAME", "IDENTITY", "RECORD_OCTETS", "SAMPLE_MAP", "VERSION", "Doorbell"]
+__all__ = ["BY_NAME", "IDENTITY", "RECORD_OCTETS", "SAMPLE_MAP", "TAKEN", "VERSION", "Doorbell"]
 
 IDENTITY = int.from_bytes(b"SMP1", "big")
 VERSION = 0x0001_0000
+TAKEN = 8  # bit of STATUS, and of the signal generator's
 RECORD_OCTETS = 16  # of a doorbell: the tail, and the samples dropped before it, 64 bits each, low octet first
 
 
@@ -84,6 +85,7 @@ SAMPLE_MAP: tuple[Register, ...] = (
         _flag("blocked", 2, "the ring has no room for the next RDMA Write", Access.RO),
         _flag("pending", 3, "samples wait, or have not been announced", Access.RO),
         _flag("busy", 4, "the engine has RDMA Writes or doorbells that it has not read", Access.RO),
+        _flag("taken", TAKEN, "another connection has the sample writer", Access.RO),
     )),
     *_halves("TAIL", 0x340, "The octets for which RDMA Writes have been given to the engine.", "the number"),
     Register("HEAD", 0x348, "The octets that the peer has freed, modulo 2^32.", _value("octets")),

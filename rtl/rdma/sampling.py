@@ -1,19 +1,23 @@
-"""The data path of one connection with an RDMA engine and a sample writer."""
+"""Samples of the fabric beside an RDMA engine, and the data path of one connection with both."""
 
 from enum import Enum
 
-from amaranth.hdl import Const, Module
+from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.rows import Clear, connection_shape
 from open_rnic.rtl.mpa.datapath import mpa_streams
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.layouts import MemoryPort
+from open_rnic.rtl.rdma.sample_registers import BY_NAME as SAMPLE_REGISTERS
+from open_rnic.rtl.rdma.sample_registers import TAKEN
 from open_rnic.rtl.rdma.sample_writer import SampleWriter
 from open_rnic.rtl.rdma.signal_generator import SignalGenerator
+from open_rnic.rtl.rdma.signal_registers import BY_NAME as SIGNAL_REGISTERS
 from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 
-__all__ = ["SAMPLE_PAGE", "SIGNAL_PAGE", "Samples", "SamplingDatapath"]
+__all__ = ["SAMPLE_PAGE", "SIGNAL_PAGE", "Sampler", "Samples", "SamplingDatapath", "is_of_samples"]
 
 SAMPLE_PAGE = 0x300  # the address of the sample writer's registers
 SIGNAL_PAGE = 0x380  # the address of the signal generator's registers
@@ -26,15 +30,122 @@ class Samples(Enum):
     PORT = "port"  # the design around
 
 
-class SamplingDatapath(wiring.Component):
-    """MPA, RDMA and samples of one connection: an :class:`.RdmaDatapath` and a :class:`.SampleWriter`.
+def is_of_samples(address):
+    """Whether the address of a register in the page of a connection is one of the :class:`Sampler`."""
+    return address[6:8] == SAMPLE_PAGE >> 8
 
-    With ``generates``, a :class:`.SignalGenerator` in the place of the port ``samples`` gives the samples.
+
+class Sampler(wiring.Component):
+    """A :class:`.SampleWriter` that one of the connections has, with its registers in the page of each.
+
+    With ``generates``, a :class:`.SignalGenerator` gives the samples.
+
+    A connection takes the sample writer when the host writes a register of it, and has it until it is reset. For the
+    others, writes have no effect, and all but the registers that are constant read as 0, except for STATUS.taken.
+
+    Parameters
+    ----------
+    lanes : width of memory in 32-bit lanes
+    sample, octets : of :class:`.SampleWriter`
+    connections : number of connections
+
+    Members
+    -------
+    port, main, work, done, tick
+        See :class:`.SampleWriter`.
+    connection : Out, the number of a connection
+        The one that has the sample writer, or had it last.
+    samples : In, stream of 8 * ``sample`` bits
+        The samples; absent with ``generates``.
+    active : Out, 1 bit
+        A sample is taken.
+    bus : In, :class:`.RegisterBus`
+        The number of the connection is above the 8 bits of the address of a register.
+    clear : In, :class:`.Clear`
+        The connection is reset; so is the sample writer, if the connection has it.
+
+    """
+
+    def __init__(self, lanes: int, *, sample: int = 4, octets: int = 4096, generates: bool = False,
+                 connections: int = 1):  # fmt: skip
+        self.connections = connections
+        self.writer = SampleWriter(lanes, sample=sample, octets=octets)
+        self.generator = SignalGenerator(sample) if generates else None
+        members = self.writer.signature.members
+        super().__init__({
+            **{name: members[name] for name in ("port", "main", "work", "done", "tick")},
+            **({} if generates else {"samples": members["samples"]}),
+            "connection": Out(connection_shape(connections)), "active": Out(1),
+            "bus": In(RegisterBus(8 + (connections - 1).bit_length())), "clear": In(Clear(connections)),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.writer = writer = self.writer
+        connect, flipped = wiring.connect, wiring.flipped
+        for ours, its in ((self.port, writer.port), (self.main, writer.main), (self.work, writer.work)):
+            connect(m, flipped(ours), its)
+        reset = Signal()
+        m.d.comb += [
+            writer.done.eq(self.done),
+            writer.tick.eq(self.tick),
+            reset.eq(self.clear.now & (self.clear.of == self.connection)),
+            writer.reset.eq(reset),
+            self.active.eq(writer.samples.valid & writer.samples.ready),
+        ]
+        if self.generator:
+            m.submodules.generator = generator = self.generator
+            connect(m, generator.o, writer.samples)
+            m.d.comb += generator.reset.eq(reset)
+        else:
+            connect(m, flipped(self.samples), writer.samples)
+        self._access(m, reset)
+        return m
+
+    def _access(self, m, reset):
+        """Give each access to its block, if the connection has the sample writer or nobody has."""
+        bus = self.bus
+        page = Signal.like(self.connection)
+        taken = Signal()
+        allowed = Signal()
+        m.d.comb += [page.eq(bus.address[8:]), allowed.eq(~taken | (page == self.connection))]
+        with m.If(reset):
+            m.d.sync += taken.eq(0)
+        with m.Elif(bus.request & bus.write & allowed):
+            m.d.sync += [taken.eq(1), self.connection.eq(page)]
+
+        inner = RegisterBus().create()
+        m.d.comb += [
+            inner.request.eq(bus.request),
+            inner.write.eq(bus.write & allowed),
+            inner.address.eq(bus.address),
+            inner.write_data.eq(bus.write_data),
+            bus.ack.eq(inner.ack),
+        ]
+        of_signal = inner.address[5] if self.generator else Const(0)
+        pages = [(self.writer.bus, ~of_signal)]
+        if self.generator:
+            pages.append((self.generator.bus, of_signal))
+        connect_pages(m, inner, pages)
+
+        def is_any(registers, *names):
+            return inner.address.matches(*(registers[name].address >> 2 & 0xFF for name in names))
+
+        constant = is_any(SAMPLE_REGISTERS, "SAMPLE_IDENTITY", "SAMPLE_VERSION", "SAMPLE_CAPABILITIES") | is_any(
+            SIGNAL_REGISTERS, "SIGNAL_IDENTITY", "SIGNAL_VERSION"
+        )
+        status = is_any(SAMPLE_REGISTERS, "SAMPLE_STATUS") | is_any(SIGNAL_REGISTERS, "SIGNAL_STATUS")
+        m.d.comb += bus.read_data.eq(Mux(allowed | constant, inner.read_data, status << TAKEN))
+
+
+class SamplingDatapath(wiring.Component):
+    """MPA, RDMA and samples of one connection: an :class:`.RdmaDatapath` and a :class:`Sampler`.
 
     Parameters
     ----------
     lanes : width of the streams and of memory in 32-bit lanes
     sample, sample_buffer : octets of a sample, and of the memory in which samples wait; see :class:`.SampleWriter`
+    generates : see :class:`Sampler`
     options
         See :class:`.RdmaDatapath`.
 
@@ -57,8 +168,7 @@ class SamplingDatapath(wiring.Component):
                  **options: int):  # fmt: skip
         self.lanes = lanes
         self.path = RdmaDatapath(lanes, fabric=True, **options)
-        self.writer = SampleWriter(lanes, sample=sample, octets=sample_buffer)
-        self.generator = SignalGenerator(sample) if generates else None
+        self.sampler = Sampler(lanes, sample=sample, octets=sample_buffer, generates=generates)
         super().__init__({
             **mpa_streams(lanes),
             "memory": Out(MemoryPort(lanes)),
@@ -69,29 +179,22 @@ class SamplingDatapath(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.path = path = self.path
-        m.submodules.writer = writer = self.writer
+        m.submodules.sampler = sampler = self.sampler
         connect, flipped = wiring.connect, wiring.flipped
         for name in mpa_streams(self.lanes):
             connect(m, flipped(getattr(self, name)), getattr(path, name))
-        connect(m, path.memory, writer.port)
-        connect(m, writer.main, flipped(self.memory))
-        connect(m, writer.work, path.fabric)
+        connect(m, path.memory, sampler.port)
+        connect(m, sampler.main, flipped(self.memory))
+        connect(m, sampler.work, path.fabric)
+        if not sampler.generator:
+            connect(m, flipped(self.samples), sampler.samples)
         m.d.comb += [
-            writer.done.eq(path.fabric_done),
-            writer.tick.eq(self.tick),
-            writer.reset.eq(path.reset),
+            sampler.done.eq(path.fabric_done),
+            sampler.tick.eq(self.tick),
+            sampler.clear.now.eq(path.reset),
             self.reset.eq(path.reset),
             self.irq.eq(path.irq),
         ]
-        of_samples = self.bus.address[6:] == SAMPLE_PAGE >> 8
-        of_signal = self.bus.address[5:] == SIGNAL_PAGE >> 7 if self.generator else Const(0)
-        pages = [(path.bus, ~of_samples), (writer.bus, of_samples & ~of_signal)]
-        if self.generator:
-            m.submodules.generator = generator = self.generator
-            connect(m, generator.o, writer.samples)
-            m.d.comb += generator.reset.eq(path.reset)
-            pages.append((generator.bus, of_signal))
-        else:
-            connect(m, flipped(self.samples), writer.samples)
-        connect_pages(m, self.bus, pages)
+        of_samples = is_of_samples(self.bus.address)
+        connect_pages(m, self.bus, ((path.bus, ~of_samples), (sampler.bus, of_samples)))
         return m

@@ -5,6 +5,7 @@ from amaranth.lib import data, wiring
 
 from open_rnic.rtl.lib.rows import Cells, forget
 from open_rnic.rtl.rdma.command_loader import CommandLoader
+from open_rnic.rtl.rdma.command_switch import CommandSwitch
 from open_rnic.rtl.rdma.completion_queue import CompletionQueue
 from open_rnic.rtl.rdma.read_counter import ReadCounter
 from open_rnic.rtl.rdma.receiver import Note, RdmaReceiver
@@ -37,7 +38,8 @@ class SharedEngine:
         self.table = RegionTable(engine.regions, connections)
         self.receiver = RdmaReceiver(engine.lanes, engine.regions, engine.reads, connections)
         self.completions = CompletionQueue(engine.buffers, connections)
-        self.loader = SharedLoader(engine.lanes, engine.regions, engine.work, engine.reads, connections)
+        work = 2 * engine.work if engine.has_fabric else engine.work
+        self.loader = SharedLoader(engine.lanes, engine.regions, work, engine.reads, connections)
         self.sender = RdmaSender(engine.lanes, connections)
         self.switch = UlpduSwitch(engine.lanes, connections)
         self.reads = ReadCounter(engine.reads, connections)
@@ -52,6 +54,7 @@ class SharedEngine:
         x = _Parts(self._engine)
         self._clear(m, x)
         self._access(m, x)
+        self._command(m, x)
         self._set(m, x)
         self._join(m, x)
         self._count_reads(m, x)
@@ -66,7 +69,7 @@ class SharedEngine:
                 self.commands, self.table, self.receiver, self.completions, self.loader, self.sender, self.reads,
             )),
             x.quiet.eq(engine.resets & self.receiver.idle & self.loader.idle & self.sender.idle
-                       & ~engine.tx_ulpdu.valid),
+                       & ~engine.tx_ulpdu.valid & x.all_commands_given),
             engine.idle.eq(x.quiet & ~x.accessing),
         ]  # fmt: skip
 
@@ -99,6 +102,40 @@ class SharedEngine:
         m.d.sync += x.accessing.eq(inner.request & ~inner.ack)
         with m.If(~bus.request):
             m.d.sync += x.turn.eq(x.turn + 1)
+
+    def _command(self, m, x):
+        """Give the loaders the commands of the host, and of the fabric."""
+        engine, commands, loader, command = self._engine, self.commands, self.loader, self.registers.COMMAND
+        m.d.comb += [
+            loader.of.eq(commands.of),
+            loader.write.eq(commands.work),
+            loader.ends.eq(commands.work_ends),
+            loader.word.eq(commands.word),
+        ]
+        if not engine.has_fabric:
+            m.d.comb += [
+                commands.push.eq(command.push),
+                commands.word.eq(command.value),
+                commands.of.eq(x.page),
+                x.all_commands_given.eq(1),
+            ]
+            return
+        m.submodules.switch_of_commands = switch = CommandSwitch(self._connections)
+        wiring.connect(m, wiring.flipped(engine.fabric), switch.fabric)
+        m.d.comb += [
+            switch.push.eq(command.push),
+            switch.word.eq(command.value),
+            switch.connection.eq(x.page),
+            switch.fabric_connection.eq(engine.fabric_connection),
+            switch.holds.eq(engine.resets),
+            switch.ends.eq(commands.ends),
+            Value.cast(switch.clear).eq(x.clear),
+            commands.push.eq(switch.gives),
+            commands.word.eq(switch.given),
+            commands.of.eq(switch.given_connection),
+            x.all_commands_given.eq(switch.idle),
+            engine.fabric_done.eq(self.sender.fabric_sent),
+        ]
 
     def _set(self, m, x):
         """The registers that the host writes."""
@@ -182,9 +219,6 @@ class SharedEngine:
         m.d.comb += [
             sender.fault.eq(memory.fault),
             receiver.write_fault.eq(memory.write_fault),
-            commands.push.eq(self.registers.COMMAND.push),
-            commands.word.eq(self.registers.COMMAND.value),
-            commands.of.eq(x.page),
             commands.shown.eq(receiver.active),
             commands.free.eq(table.free),
             receiver.settled.eq(commands.settled & self.reads.settled),
@@ -196,10 +230,6 @@ class SharedEngine:
             table.step.eq(receiver.step),
             table.invalidate.eq(receiver.invalidate),
             table.invalidate_row.eq(receiver.invalidate_row),
-            loader.of.eq(x.page),
-            loader.write.eq(commands.work),
-            loader.ends.eq(commands.work_ends),
-            loader.word.eq(commands.word),
             loader.step.eq(receiver.step),
             loader.arrived.eq(receiver.note == Note.REQUEST),
             loader.arrived_of.eq(receiver.note_of),
@@ -323,6 +353,7 @@ class _Parts:
         self.accessing = Signal()
         self.clear = engine.clear
         self.quiet = Signal()  # no connection's octets are in the engine, before a reset of one
+        self.all_commands_given = Signal()  # to the loaders
         self.turn = Signal(range(connections))  # the connection that is looked at when the host accesses none
         self.blocked = Signal()  # a Send of connection ``page`` waits for a buffer
 

@@ -198,10 +198,11 @@ class SharedLoader(wiring.Component):
         message, fragment = self.message.payload, self.fragment.payload
         goes_on = Signal()  # a message has begun, and not ended
         answered = Signal()  # the last message was a Read Response
-        all_goes_on, all_answered = (
-            Cells(m, each, self.connections, self.at, self.clear) for each in (goes_on, answered)
+        was_fabric = Signal()  # it was one of logic beside the engine
+        all_goes_on, all_answered, all_fabric = (
+            Cells(m, each, self.connections, self.at, self.clear) for each in (goes_on, answered, was_fabric)
         )
-        first = Signal(data.StructLayout({"opcode": 4, "fenced": 1}))  # the first word of a command
+        first = Signal(data.StructLayout({"opcode": 4, "fenced": 1, "fabric": 1}))  # the first word of a command
         is_first = Signal()  # no piece has been loaded
         work_row = Signal(range(8))
         source = Signal(Access, reset_less=True)
@@ -219,7 +220,6 @@ class SharedLoader(wiring.Component):
             self.lookup.access.stag.eq(source.stag),
             self.lookup.access.to.eq(source.to),
             self.lookup.access.octets.eq(message.octets),
-            message.fabric.eq(0),
         ]
 
         def turn():
@@ -256,13 +256,15 @@ class SharedLoader(wiring.Component):
                 with m.If(may_answer & ~(answered & may_post)):
                     with m.If(~self.shows):
                         m.d.sync += [
-                            message.opcode.eq(Opcode.RDMA_READ_RESPONSE), message.response.eq(1), x.pieces.eq(0),
+                            message.opcode.eq(Opcode.RDMA_READ_RESPONSE), message.response.eq(1),
+                            message.fabric.eq(0), x.pieces.eq(0),
                         ]  # fmt: skip
                         m.next = "Request"
                 with m.Elif(may_post):
                     m.d.comb += x.advance.eq(1)
                     m.d.sync += [
-                        message.opcode.eq(first.opcode), message.response.eq(0), message.octets.eq(x.command),
+                        message.opcode.eq(first.opcode), message.response.eq(0), message.fabric.eq(first.fabric),
+                        message.octets.eq(x.command),
                         work_row.eq(0), is_first.eq(1),
                     ]  # fmt: skip
                     m.next = "Work"
@@ -301,6 +303,7 @@ class SharedLoader(wiring.Component):
                     m.d.sync += [
                         message.opcode.eq(x.rest[24:28]),
                         message.response.eq(x.rest[24:28] == Opcode.RDMA_READ_RESPONSE),
+                        message.fabric.eq(was_fabric),
                     ]
                 for n, register in enumerate(registers):
                     word, lane = divmod(n, self.lanes)
@@ -343,6 +346,7 @@ class SharedLoader(wiring.Component):
                     x.save_pieces(m)
                     with m.If(~self.resumes):
                         all_answered.write(m, message.response)
+                        all_fabric.write(m, message.fabric)
                         with m.If(message.response):
                             x.all_taken_requests.write(m, x.taken_requests + 1)
                         with m.Else():

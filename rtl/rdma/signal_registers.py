@@ -6,6 +6,7 @@ module imports no hardware library.
 
 from enum import IntEnum
 
+from open_rnic.rtl.rdma.sample_registers import TAKEN
 from open_rnic.rtl.registers import Access, Field, Register
 
 __all__ = ["BY_NAME", "IDENTITY", "SIGNAL_MAP", "VERSION", "Pattern"]
@@ -48,6 +49,7 @@ SIGNAL_MAP: tuple[Register, ...] = (
     Register("STATUS", 0x398, "The state of the signal generator.", (
         Field("runs", 0, 1, "samples are still to be given"),
         Field("stalls", 1, 1, "a sample waits to be taken"),
+        Field("taken", TAKEN, 1, "another connection has the sample writer, and its generator"),
     )),
     Register("GIVEN_LO", 0x39C, "The samples that have been given since `enable` was set last; one of them may wait.",
              _value("bits 31:0 of the number")),

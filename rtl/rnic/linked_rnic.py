@@ -45,7 +45,7 @@ class LinkedRnic(wiring.Component):
     ----------
     connections, config, memory, samples, station
         See :class:`.Rnic`. With ``config.memory``, the rings of TCP lie behind memory ports; only for more than one
-        connection, without samples.
+        connection.
     period : length of a bit of the UART in clock cycles
     size : octets of the memory for a frame of the link, at most 1024
 
@@ -69,16 +69,16 @@ class LinkedRnic(wiring.Component):
     def __init__(self, connections: int = 1, config: EngineConfig | None = None, *, memory: int,
                  period: Fraction | int, size: int = 1024, samples: Samples | None = None,
                  station: Station | None = None):  # fmt: skip
-        options = {"memory": memory, "station": station, "udp_ports": (LINK_PORT,)}
-        self.is_shared = connections > 1 and samples is None
+        options = {"memory": memory, "samples": samples, "station": station, "udp_ports": (LINK_PORT,)}
+        self.is_shared = connections > 1
         has_memory = config is not None and config.memory is not None
         if has_memory and not self.is_shared:
-            raise ValueError("rings outside of block RAM are for more than one connection, without samples")
+            raise ValueError("rings outside of block RAM are for more than one connection")
         self._memories = ["receive_memory", "send_memory"] if has_memory else []
         self.rnic = (
             SharedRnic(connections, config, regions=_REGIONS, **options)
             if self.is_shared
-            else Rnic(connections, config, samples=samples, **options)
+            else Rnic(connections, config, **options)
         )
         self.link = Link(1, size=size, address_bits=16, crc_bits=4)
         self.datagrams = DatagramPort(size)
@@ -88,7 +88,7 @@ class LinkedRnic(wiring.Component):
             "rx_frames": In(stream.Signature(Frame())), "tx_frames": Out(packet(1)),
             "mac_bus": Out(RegisterBus()), "mac_irq": In(1), "tick": In(1),
             "rx": In(1, init=1), "tx": Out(1, init=1), "active": Out(1),
-            **({"samples": self.rnic.signature.members["samples"]} if self.rnic.has_samples else {}),
+            **({"samples": self.rnic.signature.members["samples"]} if samples is Samples.PORT else {}),
             **{name: self.rnic.signature.members[name] for name in self._memories},
         })  # fmt: skip
 
@@ -98,21 +98,20 @@ class LinkedRnic(wiring.Component):
         m.submodules.rnic = rnic = self.rnic
         m.submodules.link = link = self.link
         m.submodules.bank = bank = RegisterBank(of_connections(RNIC_MAP, self.rnic.connections))
-        windows = [] if self.is_shared else [StreamWindow() for _ in range(rnic.connections)]
-        for n, window in enumerate(windows):
-            m.submodules[f"window_{n}"] = window
-            connect(m, window.tx_ulpdu, rnic.tx_ulpdu[n])
-            connect(m, rnic.rx_ulpdu[n], window.rx_ulpdu)
-            m.d.comb += window.reset.eq(rnic.reset[n])
+        window = None
+        if not self.is_shared:
+            m.submodules.window = window = StreamWindow()
+            connect(m, window.tx_ulpdu, rnic.tx_ulpdu[0])
+            connect(m, rnic.rx_ulpdu[0], window.rx_ulpdu)
+            m.d.comb += window.reset.eq(rnic.reset)
         connect(m, flipped(self.rx_frames), rnic.rx_frames)
         connect(m, rnic.tx_frames, flipped(self.tx_frames))
-        if rnic.has_samples:
-            for given, taken in zip(self.samples, rnic.samples, strict=True):
-                connect(m, flipped(given), taken)
+        if "samples" in self.signature.members:
+            connect(m, flipped(self.samples), rnic.samples)
         for name in self._memories:
             connect(m, getattr(rnic, name), flipped(getattr(self, name)))
         failed = rnic.receive_memory_failed | rnic.send_memory_failed if self._memories else 0
-        waits = rnic.waits if self.is_shared else Cat(window.waits for window in windows)
+        waits = window.waits if window else rnic.waits
         m.d.comb += [
             rnic.tick.eq(self.tick),
             self.active.eq(link.active),
@@ -132,7 +131,7 @@ class LinkedRnic(wiring.Component):
             rnic.irq.any() | self.mac_irq | waits.any(), rnic.rdma_irq.any(),
         ))  # fmt: skip
         self._octets(m)
-        self._pages(m, bank, windows)
+        self._pages(m, bank, window)
         return m
 
     def _octets(self, m):
@@ -167,18 +166,18 @@ class LinkedRnic(wiring.Component):
         with m.If(~link.o.valid):
             m.d.sync += answers.eq(asked)
 
-    def _pages(self, m, bank, windows):
+    def _pages(self, m, bank, window):
         """Give each access to its page."""
         bus, rnic = self.link.bus, self.rnic
         page, place = bus.address[PAGE_BITS:], bus.address[:PAGE_BITS]
         of_window = Signal()
         of_rnic = Signal()
         m.d.comb += [
-            of_window.eq((place[4:] == _WINDOW) & (page != 0) if windows else 0),
+            of_window.eq((place[4:] == _WINDOW) & (page == 1) if window else 0),
             of_rnic.eq(page <= rnic.connections),
         ]
         chosen = [
-            *((window.bus, of_window & (page == 1 + n)) for n, window in enumerate(windows)),
+            *([(window.bus, of_window)] if window else []),
             (rnic.bus, of_rnic & ~of_window),
             (bank.bus, page == RNIC_PAGE),
             (self.mac_bus, page == MAC_PAGE),

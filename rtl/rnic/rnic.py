@@ -60,7 +60,7 @@ class Rnic(wiring.Component):
         See :class:`.NetworkPath`. The rings of TCP are in block RAM.
     rdma : the parameters of each :class:`.RdmaDatapath`; None: there is none, unless ``memory`` is given
     memory : octets of block RAM for each RDMA engine, a power of 2; 0: the memory is outside
-    samples : with ``memory``: where the samples of each connection's sample writer come from; None: there is none
+    samples : with ``memory``: where the samples of the sample writer come from; None: there is none. One connection
     station : the addresses at power-on
     udp_ports
         See :class:`.Net`; with any, there are ``udp_rx`` and ``udp_tx``.
@@ -78,8 +78,8 @@ class Rnic(wiring.Component):
         The interrupts of the pages.
     memory : Out, array of :class:`.MemoryPort`
         One for each RDMA engine, if its memory is outside.
-    samples : In, array of streams of 32 bits
-        The samples of each connection, with :attr:`.Samples.PORT`.
+    samples : In, stream of 32 bits
+        The samples, with :attr:`.Samples.PORT`.
     reset : Out, ``connections`` bits
         The data path of the connection is reset.
     rdma_irq : Out, ``connections`` bits
@@ -92,15 +92,17 @@ class Rnic(wiring.Component):
                  station: Station | None = None, udp_ports: Iterable[int] = ()):  # fmt: skip
         if config is not None and config.memory is not None:
             raise ValueError("an Rnic has the rings of TCP in block RAM; a SharedRnic may have them outside")
+        if samples is not None and (connections > 1 or not memory):
+            raise ValueError("an Rnic has samples with memory and one connection; a SharedRnic with several")
         self.path = NetworkPath(connections, config, udp_ports=udp_ports)
         self.connections = connections
         self.station = station
         self.has_rdma = rdma is not None or bool(memory)
         self.has_port = self.has_rdma and not memory
         self.has_samples = samples is Samples.PORT
-        self.has_ticks = samples is not None
         self.has_udp = bool(self.path.net.receiver.udp_ports)
         self.datapaths = [_datapath(rdma, memory, samples) for _ in range(connections)]
+        self.samplers = [each.path.sampler for each in self.datapaths] if samples else []
         members = self.path.signature.members
         super().__init__({
             "tick": In(1), "rx_frames": members["rx_frames"], "tx_frames": members["tx_frames"],
@@ -111,7 +113,7 @@ class Rnic(wiring.Component):
             "reset": Out(connections),
             **({"rdma_irq": Out(connections)} if self.has_rdma else {}),
             **({"memory": Out(MemoryPort(1)).array(connections)} if self.has_port else {}),
-            **({"samples": In(stream.Signature(32)).array(connections)} if self.has_samples else {}),
+            **({"samples": In(stream.Signature(32))} if self.has_samples else {}),
             **({name: members[name] for name in ("udp_rx", "udp_tx")} if self.has_udp else {}),
         })  # fmt: skip
 
@@ -127,8 +129,8 @@ class Rnic(wiring.Component):
             if self.has_port:
                 connect(m, datapath.memory, flipped(self.memory[n]))
             if self.has_samples:
-                connect(m, flipped(self.samples[n]), datapath.samples)
-            if self.has_ticks:
+                connect(m, flipped(self.samples), datapath.samples)
+            if self.samplers:
                 m.d.comb += datapath.tick.eq(self.tick)
             if self.has_rdma:
                 m.d.comb += self.rdma_irq[n].eq(datapath.irq[1])

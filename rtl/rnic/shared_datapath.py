@@ -1,6 +1,6 @@
 """The data path of many connections: from the rings of TCP to memory."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -15,6 +15,7 @@ from open_rnic.rtl.rdma.datapath import ENGINE_PAGE
 from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.memory import BlockMemory
 from open_rnic.rtl.rdma.memory_window import MemoryWindow
+from open_rnic.rtl.rdma.sampling import Sampler, Samples, is_of_samples
 from open_rnic.rtl.registers import EventKind
 from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 from open_rnic.rtl.rnic.watcher import Tag, Watcher
@@ -28,7 +29,7 @@ class SharedDatapath(wiring.Component):
 
     ::
 
-        rings ▸ Watcher ▸ SharedMpa ▸ RdmaEngine ◂▸ MemoryWindow ◂▸ BlockMemory
+        rings ▸ Watcher ▸ SharedMpa ▸ RdmaEngine ◂▸ Sampler ◂▸ MemoryWindow ◂▸ BlockMemory
                    ▾                      ▴ ▾
                   SharedStreams, which has the octets of stream mode and a few ULPDUs for the host
                    ▾                      ▾
@@ -42,6 +43,7 @@ class SharedDatapath(wiring.Component):
     ring : octets of a connection's ring for received octets
     memory : octets of the memory, which serves all connections, a power of 2
     lanes : width of the rings, of all streams and of memory in 32-bit lanes
+    samples : where the samples of the :class:`.Sampler` come from; None: there is none
     options
         The sizes of :class:`.RdmaEngine`.
 
@@ -62,14 +64,24 @@ class SharedDatapath(wiring.Component):
         The number of the connection is above the 8 bits of the address of a register.
     irq, rdma_irq, waits : Out, 1 bit for each connection
         Interrupts of MPA and of the engine; a received word waits for the host.
+    samples, tick
+        See :class:`.Sampler`; absent without.
 
     """
 
-    def __init__(self, connections: int, ring: int, memory: int, lanes: int = 1, **options: int):
+    def __init__(self, connections: int, ring: int, memory: int, lanes: int = 1, samples: Samples | None = None,
+                 **options: int):  # fmt: skip
         self.connections = connections
         self.lanes = lanes
         self.mpa = SharedMpa(connections, lanes, store_and_forward=2048, keep_terminates=True)
-        self.engine = RdmaEngine(lanes, connections=connections, **options)
+        self.engine = RdmaEngine(lanes, connections=connections, fabric=samples is not None, **options)
+        self.sampler = None
+        if samples is not None:
+            self.sampler = Sampler(lanes, generates=samples is Samples.GENERATOR, connections=connections)
+        self._of_samples = {
+            name: member for name, member in (self.sampler.signature.members.items() if self.sampler else ())
+            if name in ("samples", "tick")
+        }  # fmt: skip
         self.memory = BlockMemory(lanes, memory)
         self.watcher = Watcher(connections, ring, lanes)
         number, each = connection_shape(connections), connections
@@ -78,7 +90,7 @@ class SharedDatapath(wiring.Component):
             "to_send": Out(packet(lanes, connection=number)), "room": In(each), "accept": In(each),
             "show": In(number), "packets": Out(32), "octets": Out(32), "finished": Out(1), "ends": Out(each),
             "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
-            "irq": Out(each), "rdma_irq": Out(each), "waits": Out(each),
+            "irq": Out(each), "rdma_irq": Out(each), "waits": Out(each), **self._of_samples,
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -89,7 +101,7 @@ class SharedDatapath(wiring.Component):
         m.submodules.window = window = MemoryWindow(self.lanes, memory.octets, self.connections)
         m.submodules.watcher = self.watcher
         m.submodules.streams = streams = SharedStreams(self.connections, self.lanes)
-        wiring.connect(m, engine.memory, window.port)
+        wiring.connect(m, self._sample(m) if self.sampler else engine.memory, window.port)
         wiring.connect(m, window.main, memory.port)
         m.d.comb += [self.irq.eq(mpa.irq), self.rdma_irq.eq(engine.irq), self.waits.eq(streams.waits)]
         self._report(m, streams)
@@ -98,6 +110,22 @@ class SharedDatapath(wiring.Component):
         m.d.comb += mpa.idle.eq(idle & self.watcher.idle & engine.idle & streams.idle)
         self._pages(m, window, streams)
         return m
+
+    def _sample(self, m):
+        """Put the sampler beside the engine; return its side to the main memory."""
+        m.submodules.sampler = sampler = self.sampler
+        engine = self.engine
+        wiring.connect(m, engine.memory, sampler.port)
+        wiring.connect(m, sampler.work, engine.fabric)
+        if "samples" in self._of_samples:
+            wiring.connect(m, wiring.flipped(self.samples), sampler.samples)
+        m.d.comb += [
+            engine.fabric_connection.eq(sampler.connection),
+            sampler.done.eq(engine.fabric_done),
+            sampler.tick.eq(self.tick),
+            Value.cast(sampler.clear).eq(self.mpa.clear),
+        ]
+        return sampler.main
 
     def _report(self, m, streams):
         """Report changes of mode to the host, before anything that follows from them; and show the states."""
@@ -263,10 +291,12 @@ class SharedDatapath(wiring.Component):
         place = self.bus.address[:8]
         of_streams = place[2:] == STREAM_MAP[0].address >> 4
         of_window = place[4:] == WINDOW_PAGE >> 6
-        of_engine = place[ENGINE_PAGE.bit_length() - 3] & ~of_window
+        of_samples = is_of_samples(place) if self.sampler else Const(0)
+        of_engine = place[ENGINE_PAGE.bit_length() - 3] & ~of_window & ~of_samples
         connect_pages(m, self.bus, (
+            *([(self.sampler.bus, of_samples)] if self.sampler else []),
             (streams.bus, of_streams),
             (window.bus, of_window),
             (self.engine.bus, of_engine),
-            (self.mpa.bus, ~(of_streams | of_window | of_engine)),
+            (self.mpa.bus, ~(of_streams | of_window | of_samples | of_engine)),
         ))  # fmt: skip

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from amaranth.hdl import Cat, Module
-from amaranth.lib import wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 from open_rnic.rtl.rnic.registers import PAGE_BITS
 from open_rnic.rtl.rnic.rnic import join
@@ -27,7 +28,7 @@ class SharedRnic(wiring.Component):
     ----------
     connections : a power of 2 from 2 to 64
     memory : octets of block RAM, a power of 2
-    config, station, udp_ports
+    config, samples, station, udp_ports
         See :class:`.Rnic`. With ``config.memory``, the rings of TCP lie behind memory ports.
     options
         See :class:`.SharedDatapath`.
@@ -39,15 +40,19 @@ class SharedRnic(wiring.Component):
     waits : Out, ``connections`` bits
         A received word waits for the host.
     receive_memory, receive_memory_failed, send_memory, send_memory_failed : :func:`.ring_members`
+    samples : In, stream of 32 bits
+        The samples, with :attr:`.Samples.PORT`.
 
     """
 
-    has_samples = False
-
     def __init__(self, connections: int, config: EngineConfig | None = None, *, memory: int,
-                 station: Station | None = None, udp_ports: Iterable[int] = (), **options: int):  # fmt: skip
+                 samples: Samples | None = None, station: Station | None = None, udp_ports: Iterable[int] = (),
+                 **options: int):  # fmt: skip
         self.path = NetworkPath(connections, config, udp_ports=udp_ports, tag=Tag(connections))
-        self.datapath = SharedDatapath(connections, self.path.engine.config.receive_ring, memory, **options)
+        self.datapath = SharedDatapath(
+            connections, self.path.engine.config.receive_ring, memory, samples=samples, **options
+        )
+        self.samplers = [each for each in (self.datapath.sampler,) if each]
         self.connections = connections
         self.station = station
         members = self.path.signature.members
@@ -60,6 +65,7 @@ class SharedRnic(wiring.Component):
             "tick": In(1), **{name: members[name] for name in (*self._of_path, *self._failures)},
             "bus": In(RegisterBus(PAGE_BITS + (connections + 1).bit_length())),
             "irq": Out(1 + connections), "rdma_irq": Out(connections), "waits": Out(connections),
+            **({"samples": In(stream.Signature(32))} if samples is Samples.PORT else {}),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -72,6 +78,10 @@ class SharedRnic(wiring.Component):
         connect(m, datapath.to_send, path.to_send)
         for name in self._of_path:
             connect(m, getattr(path, name), flipped(getattr(self, name)))
+        if "samples" in self.signature.members:
+            connect(m, flipped(self.samples), datapath.samples)
+        if self.samplers:
+            m.d.comb += datapath.tick.eq(self.tick)
         page = self.bus.address[PAGE_BITS:]
         m.d.comb += [
             path.tick.eq(self.tick),

@@ -44,8 +44,8 @@ class WholeRnic(wiring.Component):
     connections : number of connections
     ring : octets of each of a connection's two rings for TCP, a power of 2
     rings : where these lie, if they are not in block RAM
-    memory : octets of block RAM for the RDMA engine, with samples for that of each connection, a power of 2
-    samples : where the samples of each connection's sample writer come from; None: there is none
+    memory : octets of block RAM for the RDMA engine, a power of 2
+    samples : where the samples of the sample writer come from; None: there is none
     period : clock cycles in a bit of the UART
     station : the addresses after configuration; without them, nothing is sent until a host has set some
 
@@ -91,8 +91,7 @@ class WholeRnic(wiring.Component):
         connect(m, core.mac_bus, port.bus)
         for name in self._given:
             if name == "samples":
-                for given, taken in zip(self.samples, core.samples, strict=True):
-                    connect(m, wiring.flipped(given), taken)
+                connect(m, wiring.flipped(self.samples), core.samples)
             else:
                 connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
         m.d.comb += [

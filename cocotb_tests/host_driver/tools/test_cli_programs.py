@@ -230,8 +230,8 @@ def test_samples_of_a_simulated_device_arrive_in_order_one_peer_after_the_other(
     [
         ([], "--device software has no sample writer; simulated and udp:sim:ecpix5 have one"),
         (
-            ["--device", "udp:sim:ecpix5:2", "--transport", "tap:tap0,10.9.0.2/24"],
-            "--device udp:sim:ecpix5:2 has no sample writer; simulated and udp:sim:ecpix5 have one",
+            ["--device", "udp:sim:colorlight_i9", "--transport", "tap:tap0,10.9.0.2/24"],
+            "--device udp:sim:colorlight_i9 has no sample writer; simulated and udp:sim:ecpix5 have one",
         ),
         (["--device", "udp:sim:ecpix5:3"], "an RNIC has 1, 2, 4, 8, 16, 32 or 64 connections, not '3'"),
         (["--device", "udp:"], "udp: needs the IPv4 address of a board, as in udp:10.0.0.2, not ''"),

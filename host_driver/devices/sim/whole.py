@@ -20,7 +20,7 @@ from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.mac.layouts import LinkState, RxOctets, TxOctets
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.registers import LinkSource, Speed
-from open_rnic.rtl.rdma.sampling import Samples, SamplingDatapath
+from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.rnic.whole_rnic import WholeRnic
 from open_rnic.rtl.tcp.config import RingMemory, Station
 
@@ -155,9 +155,7 @@ class SimulatedWhole(Simulated):
         self.ring_out(m, "tx_frames", cable.o)
 
         frames = whole.port.rx_frames.valid | whole.port.tx_frames.valid
-        paths = (each.path for each in getattr(whole.core.rnic, "datapaths", ()))
-        given = [path.generator.o for path in paths if isinstance(path, SamplingDatapath)]
-        samples = Cat(each.valid & each.ready for each in given).any()
+        samples = Cat(each.active for each in whole.core.rnic.samplers).any()
         self.active(m, cable.moves | rnic.active | frames | samples, _QUIET)
         return m
 

@@ -51,14 +51,14 @@ def build(
         int | None,
         typer.Option(
             metavar="OCTETS", parser=whole_number,
-            help="The memory of the RNIC, in block RAM, with --samples of each connection; default: the board's.",
+            help="The memory of the RNIC, in block RAM; default: the board's.",
         ),
     ] = None,
     samples: Annotated[
         bool | None,
         typer.Option(
             "--samples/--no-samples",
-            help="A sample writer with a signal generator for each connection of the RNIC; default: the board's.",
+            help="A sample writer with a signal generator; default: the board's.",
         ),
     ] = None,
     lanes: Annotated[
