@@ -85,8 +85,8 @@ interop interop-short: setup
 interop-boards: setup
 	for board in colorlight_5a75b:4 ecpix5:4; do for drop in 0 0.01; do \
 	$(BIN)/rnic interop linux -v --device udp:sim:$$board --drop $$drop $(PROGRAMS) || exit 1; done; done
-	for drop in 0 0.01; do \
-	$(BIN)/rnic interop linux -v --device udp:sim:ecpix5 --drop $$drop --case samples || exit 1; done
+	for board in ecpix5 ecpix5:4; do for drop in 0 0.01; do \
+	$(BIN)/rnic interop linux -v --device udp:sim:$$board --drop $$drop --case samples || exit 1; done; done
 
 # One at a time: each takes minutes, and a gigabyte. A board whose vendor's tool is missing is left out, and said.
 boards: setup
