@@ -7,7 +7,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from xml.etree import ElementTree
 
 from cocotb.regression import TestGenerator
 
+from open_rnic.cocotb_tests.harness.forks import forks
 from open_rnic.cocotb_tests.plugins.lengths import beside
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver.builds import ledger
@@ -74,7 +74,7 @@ def simulate(
     seed: int | None = None,
     waves: bool = False,
     collects: bool = False,
-    seconds: float = HANG,
+    seconds: float | None = HANG,
 ) -> None:
     """Run benches of one module on an Amaranth component; raise AssertionError unless all of them run and pass.
 
@@ -113,14 +113,7 @@ def simulate(
         }),
     }
     began = ledger.started()
-    with open(folder / "log", "w") as log:
-        try:
-            command = simulation.command(folder / "waves.fst" if waves else None)
-            code = subprocess.run(
-                command, cwd=folder, env=variables, stdout=log, stderr=log, timeout=seconds, check=False
-            ).returncode
-        except subprocess.TimeoutExpired:
-            code = None
+    code = forks().run(simulation, variables, folder, folder / "waves.fst" if waves else None, seconds)
     ledger.note("simulation", simulation.folder.name, model=ledger.started() - began)
     problems = problems_of(folder / "results.xml", names)
     if code is None:

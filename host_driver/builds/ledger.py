@@ -12,9 +12,10 @@ import resource
 import time
 from pathlib import Path
 
-__all__ = ["VARIABLE", "note", "own", "started"]
+__all__ = ["VARIABLE", "add", "note", "own", "started"]
 
 VARIABLE = "OPEN_RNIC_LEDGER"
+_added = 0.0
 
 
 def own() -> float:
@@ -23,9 +24,18 @@ def own() -> float:
 
 
 def started() -> float:
-    """Return the seconds of processor time of all processes that this one started, and that have ended."""
+    """Return the seconds of processor time of all processes that this one started, and that have ended.
+
+    Those that another process started for this one count as far as :func:`add` has been told.
+    """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return used.ru_utime + used.ru_stime + _added
+
+
+def add(seconds: float) -> None:
+    """Count a process that another one started for this one."""
+    global _added
+    _added += seconds
 
 
 def note(kind: str, name: str, **seconds: float) -> None:

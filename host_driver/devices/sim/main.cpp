@@ -1,4 +1,6 @@
-// The main function of every simulation: it calls cocotb in the order of IEEE 1800-2017 §4.4, and toggles the clocks.
+// What runs every simulation: it calls cocotb in the order of IEEE 1800-2017 §4.4, and toggles the clocks.
+//
+// It is in a library, which a process with much of Python imported can load after a fork; launch.cpp is its program.
 //
 // A clock that cocotb toggles costs two callbacks and two evaluations a cycle, which is a third of a simulation's time.
 // CLOCKS lists the clock inputs of the top, as X(name); start_clock, which signals.py calls, sets one of them going.
@@ -77,7 +79,8 @@ extern "C" bool start_clock(const char* name, uint64_t half) {
 
 extern "C" void vlog_startup_routines_bootstrap();
 
-int main(int argc, char** argv) {
+// Runs the simulation to its end, and returns its exit code. It may be called once in a process.
+int simulate(int argc, char** argv) {
     Verilated::commandArgs(argc, argv);
     Verilated::fatalOnVpiError(false);  // cocotb looks for names that may not exist
     Vtop top("");
@@ -111,4 +114,11 @@ int main(int argc, char** argv) {
     waves.close();
 #endif
     return Verilated::threadContextp()->errorCount() > 0;
+}
+
+// Does so, and ends the process. cocotb ends Python before, so this cannot return to a program in Python.
+extern "C" void become_simulation(int argc, char** argv) {
+    const int code = simulate(argc, argv);
+    std::fflush(nullptr);
+    std::_Exit(code);
 }
