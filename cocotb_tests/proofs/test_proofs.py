@@ -96,6 +96,7 @@ def test_a_surviving_mutant_is_reported():
 
 
 def test_a_false_property_is_reported_with_its_waveform():
+    proofs.prepare_solver()
     stated = stage()
     fails = proofs.Job(stated, *stated.lanes, stated.mutants[0])
     outcome = fails.run()
