@@ -27,7 +27,7 @@ ROWS, COLUMNS = 17, 60
 
 
 async def serve(options: argparse.Namespace, read: bool = False) -> None:
-    device = partial(open_device, "simulated", lanes=1, offload=True)
+    device = partial(open_device, "simulated", lanes=4, offload=True)
     await (await device()).close()  # builds the simulation, once
     async with await rdma.listen(options.host, options.port, device=device) as listener:
         host, number = listener.address[:2]
