@@ -90,7 +90,9 @@ class RdmaDatapath(wiring.Component):
             engine.reset.eq(mpa.reset),
             self.reset.eq(mpa.reset),
             self.irq.eq(Cat(mpa.irq, engine.irq)),
-            *(getattr(engine, name).eq(getattr(mpa, name)) for name in ("rtr_sends", "rtr_received", "rtr_answered")),
+            engine.rtr_sends.eq(mpa.rtr_sends),
+            engine.rtr_received.eq(mpa.rtr_received),
+            engine.rtr_answered.eq(mpa.rtr_answered),
         ]
         half = ENGINE_PAGE.bit_length() - 1 - 2  # the bit of a register's number that selects
         connect_pages(m, self.bus, ((mpa.bus, ~self.bus.address[half]), (engine.bus, self.bus.address[half])))

@@ -159,6 +159,12 @@ class RdmaEngine(wiring.Component):
             "rtr_sends": In(Rtr), "rtr_received": In(Rtr), "rtr_answered": In(1),
         })  # fmt: skip
 
+    @property
+    def capabilities(self) -> dict[str, int]:
+        """The fields of register CAPABILITIES: logarithms of the sizes."""
+        sizes = {"regions": self.regions, "buffers": self.buffers, "work": self.work, "reads": self.reads}
+        return {name: size.bit_length() - 1 for name, size in sizes.items()}
+
     def elaborate(self, platform):
         if self.connections > 1:
             return SharedEngine(self).module()
@@ -240,14 +246,16 @@ class RdmaEngine(wiring.Component):
             table.invalidate.eq(receiver.invalidate),
             table.invalidate_row.eq(receiver.invalidate_row),
             loader.step.eq(receiver.step),
-            *(getattr(block, name).eq(getattr(table, name))
-              for block in (receiver, loader) for name in ("found", "revokes", "revoked_row")),
+            *((block.found.eq(table.found), block.revokes.eq(table.revokes), block.revoked_row.eq(table.revoked_row))
+              for block in (receiver, loader)),
         ]  # fmt: skip
 
         # RDMA Reads of both ends, and completions.
         wiring.connect(m, reads.sinks, receiver.sink)
         m.d.comb += [
-            *(getattr(loader, name).eq(getattr(receiver, name)) for name in ("request", "request_word", "request_at")),
+            loader.request.eq(receiver.request),
+            loader.request_word.eq(receiver.request_word),
+            loader.request_at.eq(receiver.request_at),
             loader.arrived.eq(receiver.note == Note.REQUEST),
             loader.may_read.eq(reads.outstanding < limits.ord),
             loader.no_reads.eq(reads.none),
@@ -275,7 +283,10 @@ class RdmaEngine(wiring.Component):
 
         # Settings.
         m.d.comb += [
-            *(getattr(receiver, name).eq(getattr(control, name)) for name in ("enable", "waits", "drops", "shut")),
+            receiver.enable.eq(control.enable),
+            receiver.waits.eq(control.waits),
+            receiver.drops.eq(control.drops),
+            receiver.shut.eq(control.shut),
             receiver.ird.eq(limits.ird),
             receiver.stopped.eq(refused),
             receiver.rtr.eq(self.rtr_received),
@@ -311,7 +322,6 @@ class RdmaEngine(wiring.Component):
     def _show(self, m, registers, table, receiver, loader, sender, reads, completions, memory_failed):
         """The registers that the host reads, and the interrupt."""
         received, done, status = registers.RECEIVED, registers.DONE, registers.STATUS
-        capabilities = registers.CAPABILITIES
         taken = Signal.like(completions.o.payload)
         done_changed = Signal()
         status_changed = Signal()
@@ -319,32 +329,25 @@ class RdmaEngine(wiring.Component):
         flags_before = Signal.like(flags)
         m.d.comb += [
             registers.IDENTITY.value.eq(IDENTITY),
-            registers.VERSION.minor.eq(VERSION & 0xFFFF),
-            registers.VERSION.major.eq(VERSION >> 16),
-            capabilities.regions.eq(self.regions.bit_length() - 1),
-            capabilities.buffers.eq(self.buffers.bit_length() - 1),
-            capabilities.work.eq(self.work.bit_length() - 1),
-            capabilities.reads.eq(self.reads.bit_length() - 1),
+            *registers.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
+            *registers.show("CAPABILITIES", **self.capabilities),
             received.valid.eq(completions.o.valid),
             received.opcode.eq(Mux(completions.o.valid, completions.o.payload.opcode, 0)),
             completions.o.ready.eq(received.pop),
             registers.RECEIVED_OCTETS.value.eq(taken.octets),
             registers.RECEIVED_STAG.value.eq(taken.stag),
-            status.ready.eq(table.ready),
-            status.refused.eq(receiver.refused | receiver.passed),
-            *(getattr(status, name).eq(getattr(receiver, name))
-              for name in ("passed", "blocked", "placing", "send_begun", "write_begun")),
-            status.source_refused.eq(sender.refused),
-            status.memory_failed.eq(memory_failed),
-            status.sending.eq(sender.sending),
-            status.reads.eq(reads.outstanding),
-            status.requests.eq(reads.requests),
+            *registers.show(
+                "STATUS", ready=table.ready, refused=receiver.refused | receiver.passed, source_refused=sender.refused,
+                passed=receiver.passed, blocked=receiver.blocked, memory_failed=memory_failed, placing=receiver.placing,
+                send_begun=receiver.send_begun, write_begun=receiver.write_begun, sending=sender.sending,
+                reads=reads.outstanding, requests=reads.requests,
+            ),
             registers.RX_SEND_MSN.value.eq(receiver.send_msn),
             registers.RX_READ_MSN.value.eq(receiver.read_msn),
             registers.RX_MO.value.eq(receiver.mo),
             registers.RX_ARRIVED.value.eq(receiver.arrived),
             registers.REFUSED_LENGTH.value.eq(receiver.header.length),
-            *(getattr(registers, f"REFUSED_{n}").value.eq(swap_octets(receiver.header.octets.word_select(n, 32)))
+            *(registers.show(f"REFUSED_{n}", value=swap_octets(receiver.header.octets.word_select(n, 32)))
               for n in range(HEADER_WORDS)),
             registers.SOURCE.value.eq(loader.shown),
             registers.SOURCE_LEFT.value.eq(sender.left),

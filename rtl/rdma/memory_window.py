@@ -86,8 +86,10 @@ class MemoryWindow(wiring.Component):
             reads.eq(bus.request & is_read & ~has & ~writes),
             registers.bus.request.eq(bus.request & ~writes & (has | ~is_read)),
             registers.bus.address.eq(bus.address[:8]),
-            *(getattr(registers.bus, name).eq(getattr(bus, name)) for name in ("write", "write_data")),
-            *(getattr(bus, name).eq(getattr(registers.bus, name)) for name in ("ack", "read_data")),
+            registers.bus.write.eq(bus.write),
+            registers.bus.write_data.eq(bus.write_data),
+            bus.ack.eq(registers.bus.ack),
+            bus.read_data.eq(registers.bus.read_data),
             registers.OCTETS.value.eq(self.octets),
             registers.READ.value.eq(word),
         ]

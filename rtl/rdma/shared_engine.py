@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 
 from open_rnic.rtl.lib.rows import Cells, forget
+from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.rdma.command_loader import CommandLoader
 from open_rnic.rtl.rdma.command_switch import CommandSwitch
 from open_rnic.rtl.rdma.completion_queue import CompletionQueue
@@ -47,10 +48,10 @@ class SharedEngine:
     def module(self):
         """Return the engine's module."""
         m = Module()
-        for name in (
-            "registers", "commands", "table", "receiver", "completions", "loader", "sender", "switch", "reads",
-        ):  # fmt: skip
-            m.submodules[name] = getattr(self, name)
+        m.submodules.registers, m.submodules.commands, m.submodules.table = self.registers, self.commands, self.table
+        m.submodules.receiver, m.submodules.completions = self.receiver, self.completions
+        m.submodules.loader, m.submodules.sender, m.submodules.switch = self.loader, self.sender, self.switch
+        m.submodules.reads = self.reads
         x = _Parts(self._engine)
         self._clear(m, x)
         self._access(m, x)
@@ -155,7 +156,7 @@ class SharedEngine:
             any_buffer = self.commands.any.bit_select(connection, 1) & ~receiver.returns.bit_select(connection, 1)
             return flags.enable & flags.waits & ~flags.drops & ~x.refused.bit_select(connection, 1) & ~any_buffer
 
-        m.d.comb += [getattr(control, name).eq(flags[name]) for name in shape.members]
+        m.d.comb += self.registers.show("CONTROL", **{name: flags[name] for name in shape.members})
         checked, sending = flags_of(receiver.active), flags_of(loader.at)
         cells = {}
         for field in BY_NAME["RDMA_LIMITS"].fields:
@@ -163,7 +164,7 @@ class SharedEngine:
             cells[field.name] = Cells(m, number, self._connections, x.page, x.clear)
             with m.If(limits.written):
                 cells[field.name].write(m, limits.word[field.lsb : field.lsb + field.width] ^ field.reset)
-            m.d.comb += getattr(limits, field.name).eq(number ^ field.reset)
+            m.d.comb += self.registers.show("LIMITS", **{field.name: number ^ field.reset})
         starts = Signal()
         m.d.comb += [
             starts.eq(control.written & control.word[0] & ~flags.enable),
@@ -233,17 +234,24 @@ class SharedEngine:
             loader.step.eq(receiver.step),
             loader.arrived.eq(receiver.note == Note.REQUEST),
             loader.arrived_of.eq(receiver.note_of),
-            *(getattr(loader, name).eq(getattr(receiver, name)) for name in ("request", "request_word", "request_at")),
-            *(getattr(block, name).eq(getattr(table, name))
-              for block in (receiver, loader) for name in ("found", "revokes", "revoked_row")),
-            *(getattr(loader, name).eq(getattr(sender, name))
-              for name in ("unfinished", "wanted", "saves", "save_at", "saved")),
+            loader.request.eq(receiver.request),
+            loader.request_word.eq(receiver.request_word),
+            loader.request_at.eq(receiver.request_at),
+            *((block.found.eq(table.found), block.revokes.eq(table.revokes), block.revoked_row.eq(table.revoked_row))
+              for block in (receiver, loader)),
+            loader.unfinished.eq(sender.unfinished),
+            loader.wanted.eq(sender.wanted),
+            loader.saves.eq(sender.saves),
+            loader.save_at.eq(sender.save_at),
+            loader.saved.eq(sender.saved),
             loader.sender_ends.eq(sender.ends),
             loader.sender_busy.eq(sender.busy),
             loader.sender_answers.eq(sender.answering),
             loader.sender_of.eq(sender.of),
             sender.message_of.eq(loader.at),
-            *(getattr(sender, name).eq(getattr(loader, name)) for name in ("resumes", "message_live", "live")),
+            sender.resumes.eq(loader.resumes),
+            sender.message_live.eq(loader.message_live),
+            sender.live.eq(loader.live),
         ]  # fmt: skip
 
     def _count_reads(self, m, x):
@@ -277,9 +285,7 @@ class SharedEngine:
         """The registers that the host reads, and the interrupts."""
         engine, registers, completions = self._engine, self.registers, self.completions
         receiver, sender, reads, page = self.receiver, self.sender, self.reads, x.page
-        received, done, status, ulpdus = (
-            getattr(registers, name) for name in ("RECEIVED", "DONE", "STATUS", "ULPDUS")
-        )
+        received, done, status, ulpdus = registers.RECEIVED, registers.DONE, registers.STATUS, registers.ULPDUS
         passed = receiver.passed.bit_select(page, 1)
         flags = {
             "ready": self.table.ready.bit_select(page, 1), "refused": receiver.refused.bit_select(page, 1) | passed,
@@ -296,29 +302,24 @@ class SharedEngine:
         m.d.comb += [
             *(block.shown.eq(page) for block in (completions, receiver, self.loader, sender, reads)),
             registers.IDENTITY.value.eq(IDENTITY),
-            registers.VERSION.minor.eq(VERSION & 0xFFFF),
-            registers.VERSION.major.eq(VERSION >> 16),
-            *(getattr(registers.CAPABILITIES, name).eq(getattr(engine, name).bit_length() - 1)
-              for name in ("regions", "buffers", "work", "reads")),
+            *registers.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
+            *registers.show("CAPABILITIES", **engine.capabilities),
             received.valid.eq(completions.o.valid),
             received.opcode.eq(Mux(completions.o.valid, completions.o.payload.opcode, 0)),
             completions.o.ready.eq(received.pop),
             registers.RECEIVED_OCTETS.value.eq(completions.taken.octets),
             registers.RECEIVED_STAG.value.eq(completions.taken.stag),
-            *(getattr(status, name).eq(flag) for name, flag in flags.items()),
-            status.placing.eq(receiver.placing),
-            status.send_begun.eq(receiver.shown_send_begun),
-            status.write_begun.eq(receiver.shown_write_begun),
-            status.sending.eq(sender.sending),
-            status.reads.eq(reads.shown_outstanding),
-            status.requests.eq(reads.shown_requests),
+            *registers.show(
+                "STATUS", **flags, placing=receiver.placing, send_begun=receiver.shown_send_begun,
+                write_begun=receiver.shown_write_begun, sending=sender.sending, reads=reads.shown_outstanding,
+                requests=reads.shown_requests,
+            ),
             registers.RX_SEND_MSN.value.eq(receiver.send_msn),
             registers.RX_READ_MSN.value.eq(receiver.read_msn),
             registers.RX_MO.value.eq(receiver.mo),
             registers.RX_ARRIVED.value.eq(receiver.arrived),
             registers.REFUSED_LENGTH.value.eq(receiver.shown_header),
-            *(getattr(registers, f"REFUSED_{n}").value.eq(Cat(receiver.shown_header.word_select(3 - k, 8)
-                                                              for k in range(4))) for n in range(HEADER_WORDS)),
+            *(registers.show(f"REFUSED_{n}", value=swap_octets(receiver.shown_header)) for n in range(HEADER_WORDS)),
             registers.SOURCE.value.eq(self.loader.shown_word),
             self.loader.show.eq(registers.SOURCE.pop),
             registers.SOURCE_LEFT.value.eq(sender.left),

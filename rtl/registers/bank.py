@@ -71,6 +71,11 @@ class RegisterBank(wiring.Component):
             **{register.name: Out(_members(register, outside=register.name in outside)) for register in registers},
         })
 
+    def show(self, register: str, **values) -> list:
+        """Return the statements that give fields of a register these values."""
+        ports = getattr(self, register)
+        return [getattr(ports, field).eq(value) for field, value in values.items()]
+
     def elaborate(self, platform):
         from amaranth.vendor import LatticeICE40Platform
 

@@ -116,14 +116,10 @@ class LinkedRnic(wiring.Component):
             rnic.tick.eq(self.tick),
             self.active.eq(link.active),
             bank.IDENTITY.value.eq(IDENTITY),
-            bank.VERSION.minor.eq(VERSION & 0xFFFF),
-            bank.VERSION.major.eq(VERSION >> 16),
-            bank.CAPABILITIES.connections.eq(rnic.connections),
-            bank.CAPABILITIES.shared.eq(self.is_shared),
-            bank.CAPABILITIES.memory.eq(self.memory.bit_length() - 1),
-            bank.PENDING.path.eq(rnic.irq[0]),
-            bank.PENDING.mac.eq(self.mac_irq),
-            bank.PENDING.rings.eq(failed),
+            *bank.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
+            *bank.show("CAPABILITIES", connections=rnic.connections, shared=self.is_shared,
+                       memory=self.memory.bit_length() - 1),
+            *bank.show("PENDING", path=rnic.irq[0], mac=self.mac_irq, rings=failed),
             *(Cat(getattr(bank, each).value for each in words_of(name, rnic.connections)).eq(bits)
               for name, bits in (("EVENTS", rnic.irq[1:]), ("ENGINES", rnic.rdma_irq), ("STREAMS", waits))),
         ]

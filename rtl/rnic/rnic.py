@@ -200,5 +200,8 @@ class Rnic(wiring.Component):
         """The counters of the connection that the registers show."""
         for n, attachment in enumerate(attachments):
             with m.If(control.show == n):
-                m.d.comb += [getattr(control, name).eq(getattr(attachment, name))
-                             for name in ("packets", "octets", "finished")]  # fmt: skip
+                m.d.comb += [
+                    control.packets.eq(attachment.packets),
+                    control.octets.eq(attachment.octets),
+                    control.finished.eq(attachment.finished),
+                ]

@@ -200,7 +200,8 @@ class SharedDatapath(wiring.Component):
         ]
 
         m.d.comb += [
-            *(getattr(streams, name).eq(getattr(watcher, name)) for name in ("word", "full")),
+            streams.word.eq(watcher.word),
+            streams.full.eq(watcher.full),
             watcher.pop.eq(streams.pop),
             watcher.word_of.eq(streams.word_of),
             watcher.show.eq(self.show),

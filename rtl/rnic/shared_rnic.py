@@ -60,9 +60,9 @@ class SharedRnic(wiring.Component):
             name for name in ("rx_frames", "tx_frames", "udp_rx", "udp_tx", "receive_memory", "send_memory")
             if name in members
         ]  # fmt: skip
-        self._failures = [name for name in ("receive_memory_failed", "send_memory_failed") if name in members]
+        failures = [name for name in ("receive_memory_failed", "send_memory_failed") if name in members]
         super().__init__({
-            "tick": In(1), **{name: members[name] for name in (*self._of_path, *self._failures)},
+            "tick": In(1), **{name: members[name] for name in (*self._of_path, *failures)},
             "bus": In(RegisterBus(PAGE_BITS + (connections + 1).bit_length())),
             "irq": Out(1 + connections), "rdma_irq": Out(connections), "waits": Out(connections),
             **({"samples": In(stream.Signature(32))} if samples is Samples.PORT else {}),
@@ -78,6 +78,11 @@ class SharedRnic(wiring.Component):
         connect(m, datapath.to_send, path.to_send)
         for name in self._of_path:
             connect(m, getattr(path, name), flipped(getattr(self, name)))
+        if "receive_memory" in self._of_path:
+            m.d.comb += [
+                self.receive_memory_failed.eq(path.receive_memory_failed),
+                self.send_memory_failed.eq(path.send_memory_failed),
+            ]
         if "samples" in self.signature.members:
             connect(m, flipped(self.samples), datapath.samples)
         if self.samplers:
@@ -88,8 +93,10 @@ class SharedRnic(wiring.Component):
             datapath.room.eq(path.room),
             datapath.accept.eq(control.accept),
             datapath.show.eq(control.show),
-            *(getattr(control, name).eq(getattr(datapath, name)) for name in ("packets", "octets", "finished", "ends")),
-            *(getattr(self, name).eq(getattr(path, name)) for name in self._failures),
+            control.packets.eq(datapath.packets),
+            control.octets.eq(datapath.octets),
+            control.finished.eq(datapath.finished),
+            control.ends.eq(datapath.ends),
             self.irq.eq(Cat(control.irq, datapath.irq)),
             self.rdma_irq.eq(datapath.rdma_irq),
             self.waits.eq(datapath.waits),

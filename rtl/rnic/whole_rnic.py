@@ -102,6 +102,9 @@ class WholeRnic(wiring.Component):
             self.tx.eq(core.tx),
             self.active.eq(core.active),
             port.mdio_i.eq(self.mdio_i),
-            *(getattr(self, name).eq(getattr(port, name)) for name in _PHY if name != "mdio_i"),
+            self.phy_reset.eq(port.phy_reset),
+            self.mdc.eq(port.mdc),
+            self.mdio_o.eq(port.mdio_o),
+            self.mdio_oe.eq(port.mdio_oe),
         ]
         return m
