@@ -35,7 +35,7 @@ def _(m, sequencer):
     op, a, b, result = Signal(5), sequencer["read_a__data"], sequencer["b"], sequencer["result"]
     way = Signal(32)
     precedes = Signal()
-    m.d.comb += [op.eq(sequencer["executed"][30:]), way.eq(b - a), precedes.eq((way != 0) & (way < 1 << 31))]
+    m.d.comb += [op.eq(sequencer["_executed"][30:]), way.eq(b - a), precedes.eq((way != 0) & (way < 1 << 31))]
     sums = (op == Op.ADD) | (op == Op.SUB)
     decoded = (sequencer["sums"] == sums) & (sequencer["subtracts"] == (op != Op.ADD))
     m.always(~sequencer["third"] | decoded)

@@ -49,7 +49,6 @@ EXCEPTIONS = {
     "rnic/shared_datapath.py: SharedDatapath._receive",
     "rnic/shared_datapath.py: SharedDatapath._send",
     "rnic/watcher.py: Watcher._visit",
-    "sequencer/sequencer.py: Sequencer.elaborate",
     "tcp/loader.py: Loader.elaborate",
     "tcp/send_ring.py: SendRings._write",
 }

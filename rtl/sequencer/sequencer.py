@@ -70,76 +70,82 @@ class Sequencer(wiring.Component):
             "ready": In(1),
             "current": Out(self.index_bits),
         })
+        # Fetch, read the operands, execute. The first two are cancelled if a branch is taken.
+        self._go = Signal()  # all stages advance
+        self._executed = Signal(WORD, reset_less=True)  # the instruction in the third stage
+        self._executes = Signal()  # it is not cancelled
+        self._writes_port = Signal()
+        self._taken = Signal()  # a branch is taken
+        self._target = Signal(range(1 << (len(program.instructions()) - 1).bit_length()))  # its address
+        self._late = Signal()  # the conditional branch that was executed in the last cycle is taken
+        self._page = Signal()  # of the event
+        self._selected = Signal(range(QUEUE))  # the word of the queue
 
     def elaborate(self, platform):
         m = Module()
         instructions = self.program.instructions()
-        m.submodules.rom = fetch = Rom(WORD, [WORD.from_bits(each.encode()) for each in instructions])
-        addresses = range(1 << (len(instructions) - 1).bit_length())
         constants = [0] * 32 + self.program.constants
-        words = Memory(shape=32, depth=1 << (self.index_bits + 7), init=constants)
-        m.submodules.words = words
-
+        m.submodules.rom = fetch = Rom(WORD, [WORD.from_bits(each.encode()) for each in instructions])
+        m.submodules.words = words = Memory(shape=32, depth=1 << (self.index_bits + 7), init=constants)
         write = words.write_port()
         read_a = words.read_port(transparent_for=(write,))
         read_b = words.read_port(transparent_for=(write,))
+        self._fetch(m, fetch)
+        for port, code in ((read_a, fetch.data.a), (read_b, fetch.data.b[:7])):
+            m.d.comb += [port.en.eq(self._go), port.addr.eq(self._address(m, code))]
 
-        # Fetch, read the operands, execute. The first two are cancelled if a branch is taken.
-        counter = Signal(addresses)
+        a = read_a.data
+        b = Signal(32)
+        result = Signal(32)
+        m.d.comb += b.eq(Mux(self._executed.immediate, self._executed.b, read_b.data))
+        total, sums = self._add(m, fetch.data.op, a, b)
+        less = total[31]
+        m.d.comb += result.eq(Mux(sums, total, self._choose(m, a, b, less)))
+        self._branch(m, self._satisfied(m, a, b, less), returns_to=self._stack(m, fetch.addr))
+        self._write(m, write, result)
+        return m
+
+    def _fetch(self, m, fetch):
+        """Advance the stages, unless the program waits for an event, or a port is not ready."""
+        counter = Signal.like(self._target)
         fetched = Signal()  # an instruction is in the second stage
         third = Signal()  # an instruction is in the third stage
-        executes = Signal()  # it is not cancelled
-        executed = Signal(WORD, reset_less=True)
-        go = Signal()  # all stages advance
-        taken = Signal()
-        target = Signal(addresses)
-        late = Signal()  # the conditional branch that was executed in the last cycle is taken
-        late_target = Signal(addresses)
-        page = Signal()
-        selected = Signal(range(QUEUE))
         waits = Signal()
-        sums = Signal()  # the result is a sum or a difference
-        subtracts = Signal()
-        writes_port = Signal()
         m.d.comb += [
-            executes.eq(third & ~late),
-            waits.eq(executes & (executed.op == Op.WAIT)),
+            self._executes.eq(third & ~self._late),
+            waits.eq(self._executes & (self._executed.op == Op.WAIT)),
             self.idle.eq(waits & ~self.valid),
-            go.eq(Mux(waits, self.start, ~writes_port | ~self.valid | self.ready)),
-            fetch.en.eq(go),
-            fetch.addr.eq(Mux(taken, target, counter)),
-            read_a.en.eq(go),
-            read_b.en.eq(go),
+            self._go.eq(Mux(waits, self.start, ~self._writes_port | ~self.valid | self.ready)),
+            fetch.en.eq(self._go),
+            fetch.addr.eq(Mux(self._taken, self._target, counter)),
         ]
-        with m.If(go):
+        with m.If(self._go):
             m.d.sync += [
                 counter.eq(fetch.addr + 1),
                 fetched.eq(1),
-                third.eq(fetched & ~taken),
-                executed.eq(fetch.data),
-                sums.eq((fetch.data.op == Op.ADD) | (fetch.data.op == Op.SUB)),
-                subtracts.eq(fetch.data.op != Op.ADD),
+                third.eq(fetched & ~self._taken),
+                self._executed.eq(fetch.data),
             ]
 
-        for port, code in ((read_a, fetch.data.a), (read_b, fetch.data.b[:7])):
-            m.d.comb += port.addr.eq(self._address(m, code, page, selected))
-
-        # Execute
-        a = read_a.data
-        b = Signal(32)
+    def _add(self, m, fetched_op, a, b):
+        """Return the sum or the difference, and whether it is the result; this is decoded a stage before."""
         total = Signal(32)
-        result = Signal(32)
-        op = executed.op
-        equal = Signal()
-        common = Signal()
-        less = total[31]
-        m.d.comb += [
-            b.eq(Mux(executed.immediate, executed.b, read_b.data)),
-            total.eq((Cat(Const(1, 1), a) + Cat(subtracts, b ^ subtracts.replicate(32)))[1:]),
-            equal.eq(a == b),
-            common.eq((a & b).any()),
-        ]
-        # The sum is late, and its sign later still, so that they pass as few levels of logic as possible.
+        sums = Signal()  # the result is a sum or a difference
+        subtracts = Signal()
+        with m.If(self._go):
+            m.d.sync += [
+                sums.eq((fetched_op == Op.ADD) | (fetched_op == Op.SUB)),
+                subtracts.eq(fetched_op != Op.ADD),
+            ]
+        m.d.comb += total.eq((Cat(Const(1, 1), a) + Cat(subtracts, b ^ subtracts.replicate(32)))[1:])
+        return total, sums
+
+    def _choose(self, m, a, b, less):
+        """Return the result of the operations that do not add.
+
+        The sum is late, and its sign later still, so that they pass as few levels of logic as possible.
+        """
+        op = self._executed.op
         low = Signal(32)  # the result if the sign asks for it
         high = Signal(32)  # the result otherwise, and of all operations that do not ask the sign
         m.d.comb += [low.eq(Mux(op[0], a, b)), high.eq(Mux(op[0], b, a))]  # MIN, MAX
@@ -156,19 +162,15 @@ class Sequencer(wiring.Component):
                 m.d.comb += [low.eq(a >> 16), high.eq(a >> 16)]
             with m.Case("1----"):  # branches have no result: their turn is used for words from outside
                 m.d.comb += [low.eq(self.given), high.eq(self.given)]
-        m.d.comb += result.eq(Mux(sums, total, Mux(less, low, high)))
+        return Mux(less, low, high)
 
-        # Branches
-        stack = Array(Signal(addresses, name=f"return_{at}", reset_less=True) for at in range(STACK))
-        level = Signal(range(STACK))
-        behind = Signal(addresses)  # the address behind the instruction that is executed
+    def _satisfied(self, m, a, b, less):
+        """Return whether the instruction is a branch whose condition holds."""
+        equal = Signal()
+        common = Signal()
         satisfied = Signal()
-        at_once = Signal()  # the branch is taken without a condition
-        top = Signal.like(level)  # the place of the address to return to
-        m.d.comb += [taken.eq(late | (executes & at_once)), target.eq(executed.d), top.eq(level - 1)]
-        with m.If(go):
-            m.d.sync += [late.eq(executes & satisfied), late_target.eq(executed.d)]
-        with m.Switch(op):
+        m.d.comb += [equal.eq(a == b), common.eq((a & b).any())]
+        with m.Switch(self._executed.op):
             with m.Case(Op.EQ):
                 m.d.comb += satisfied.eq(equal)
             with m.Case(Op.NE):
@@ -181,53 +183,74 @@ class Sequencer(wiring.Component):
                 m.d.comb += satisfied.eq(common)
             with m.Case(Op.NONE):
                 m.d.comb += satisfied.eq(~common)
+        return satisfied
+
+    def _branch(self, m, satisfied, returns_to):
+        """Take a branch: at once without a condition, and otherwise in the next cycle."""
+        late_target = Signal.like(self._target)
+        at_once = Signal()
+        m.d.comb += [self._taken.eq(self._late | (self._executes & at_once)), self._target.eq(self._executed.d)]
+        with m.If(self._go):
+            m.d.sync += [self._late.eq(self._executes & satisfied), late_target.eq(self._executed.d)]
+        with m.Switch(self._executed.op):
             with m.Case(Op.JUMP, Op.CALL):
                 m.d.comb += at_once.eq(1)
             with m.Case(Op.RETURN):
-                m.d.comb += [at_once.eq(1), target.eq(stack[top])]
+                m.d.comb += [at_once.eq(1), self._target.eq(returns_to)]
             with m.Case(Op.WAIT):
-                m.d.comb += [at_once.eq(1), target.eq(self.entry)]
-        with m.If(late):
-            m.d.comb += target.eq(late_target)
-        at_second = Signal(addresses)  # the address of the instruction in the second stage
-        with m.If(go):
-            m.d.sync += [at_second.eq(fetch.addr), behind.eq(at_second + 1)]
-        with m.If(go & executes):
+                m.d.comb += [at_once.eq(1), self._target.eq(self.entry)]
+        with m.If(self._late):
+            m.d.comb += self._target.eq(late_target)
+
+    def _stack(self, m, address):
+        """Push the address behind a CALL, and return the one on top. An event begins with an empty stack."""
+        stack = Array(Signal.like(self._target, name=f"return_{at}", reset_less=True) for at in range(STACK))
+        level = Signal(range(STACK))
+        top = Signal.like(level)  # the place of the address to return to
+        at_second = Signal.like(self._target)  # the address of the instruction in the second stage
+        behind = Signal.like(self._target)  # the address behind the instruction that is executed
+        op = self._executed.op
+        m.d.comb += top.eq(level - 1)
+        with m.If(self._go):
+            m.d.sync += [at_second.eq(address), behind.eq(at_second + 1)]
+        with m.If(self._go & self._executes):
             with m.If(op == Op.CALL):
                 m.d.sync += [stack[level].eq(behind), level.eq(level + 1)]
             with m.If(op == Op.RETURN):
                 m.d.sync += level.eq(level - 1)
             with m.If(op == Op.WAIT):
-                m.d.sync += [level.eq(0), page.eq(self.page), self.current.eq(self.connection)]
+                m.d.sync += [level.eq(0), self._page.eq(self.page), self.current.eq(self.connection)]
+        return stack[top]
 
-        # Write the result, or a word from outside.
+    def _write(self, m, write, result):
+        """Write the result, to the memory or a port, or a word from outside."""
         writes = Signal()  # the instruction writes a word or to a port
-        code = executed.d[:7]
+        code = self._executed.d[:7]
         to_port = Signal()
+        outside = self._executed.op[4]
         m.d.comb += [
-            writes.eq(executes & (op < Op.EQ)),
+            writes.eq(self._executes & (self._executed.op < Op.EQ)),
             to_port.eq(code >= CONSTANTS.start),
-            writes_port.eq(writes & (code >= PORTS.start)),
-            self.given_ready.eq(op[4]),
-            write.en.eq(Mux(op[4], self.give, writes & ~to_port)),
-            write.addr.eq(Mux(op[4], self.place, self._address(m, code, page, selected))),
+            self._writes_port.eq(writes & (code >= PORTS.start)),
+            self.given_ready.eq(outside),
+            write.en.eq(Mux(outside, self.give, writes & ~to_port)),
+            write.addr.eq(Mux(outside, self.place, self._address(m, code))),
             write.data.eq(result),
         ]
         # Writes to ports pass a register, as the blocks behind decide much in the same cycle.
         with m.If(~self.valid | self.ready):
-            m.d.sync += [self.valid.eq(writes_port), self.port.eq(code - PORTS.start), self.value.eq(result)]
-        with m.If(go & writes & (code == INDEX.code)):
-            m.d.sync += selected.eq(result)
-        return m
+            m.d.sync += [self.valid.eq(self._writes_port), self.port.eq(code - PORTS.start), self.value.eq(result)]
+        with m.If(self._go & writes & (code == INDEX.code)):
+            m.d.sync += self._selected.eq(result)
 
-    def _address(self, m, code, page, selected):
+    def _address(self, m, code):
         """The address in the memory: of rows, 64 words each; of queues, 32 each; of the header's pages and the rest."""
         address = Signal(self.index_bits + 7)
         with m.If(~code[6]):
             m.d.comb += address.eq(Cat(code[:6], self.current, Const(1, 1)))
         with m.Elif(code == QUEUED.code):
-            m.d.comb += address.eq(Cat(selected, self.current, Const(1, 1)))
+            m.d.comb += address.eq(Cat(self._selected, self.current, Const(1, 1)))
         with m.Else():
             of_header = code < HEADER.start + HEADER.size
-            m.d.comb += address.eq(Cat(code[:6], page & of_header))
+            m.d.comb += address.eq(Cat(code[:6], self._page & of_header))
         return address
