@@ -266,7 +266,7 @@ def _(m, rings):
     released = rings.release & (rings.connection == mine)
     m.given(rings.begin_send + rings.release + rings.noted <= 1)  # the program's writes, and events between them
     m.given(~released | (begun & ((value - head)[:_BITS] <= (tail - head)[:_BITS])))
-    of_mine = rings["ring"] == mine
+    of_mine = rings["_ring"] == mine
     with m.If(rings.within("Begin") & of_mine):
         m.d.sync += [count.eq(0), stale.eq(0)]
         with m.If((watched.number - head)[:_BITS] >= (tail - head)[:_BITS]):
@@ -316,10 +316,10 @@ def _(m, rings):
     )
     m.states((tail - head)[:_BITS] <= _SIZE, begun | (~watched.there & ~reads))
     m.states(~active | (((end - head)[:_BITS] <= _SIZE) & (count <= _SIZE) & (rings.count == count)))
-    m.states(~active | (rings["tail"] == end[:size]))
+    m.states(~active | (rings["_tail"] == end[:size]))
     m.states(~(stale & of_mine & (writes | flushes | reports)) | (since <= reports), ~stale | ~watched.there)
-    of_packet = Mux(inside, packet_of == rings["ring"], i.valid & (beat.connection == rings["ring"]))
-    over = (flushes | reports) & rings["ends"]
+    of_packet = Mux(inside, packet_of == rings["_ring"], i.valid & (beat.connection == rings["_ring"]))
+    over = (flushes | reports) & rings["_ends"]
     m.states(~rings.within("Wait") | ~inside, rings.within("Wait") | Mux(over, ~inside, of_packet))
     m.states(flushes | ~writer["flush"])
     m.states(~(active & (writes | flushes)) | (writer["shift"] == tail[:2]))

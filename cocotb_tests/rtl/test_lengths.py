@@ -50,7 +50,6 @@ EXCEPTIONS = {
     "rnic/shared_datapath.py: SharedDatapath._send",
     "rnic/watcher.py: Watcher._visit",
     "tcp/loader.py: Loader.elaborate",
-    "tcp/send_ring.py: SendRings._write",
 }
 GETATTR = 97  # calls in rtl
 

@@ -72,10 +72,18 @@ class SendRings(wiring.Component):
             "reads": In(1), "reads_from": In(32), "reads_octets": In(16), "reads_of": In(index), "o": Out(packet(1)),
             **memory_members(memory),
         })  # fmt: skip
+        # The packet that is written.
+        self._ring = Signal(index)  # its connection's; between packets, each ring in turn
+        self._tail = Signal(range(2 * size))  # behind its octets so far; in the memory, behind the packets before
+        self._moves = Signal()  # a beat is written
+        self._ends = Signal()  # the last beat has been written
+        self._closes = Signal()  # it had no octets
+        self._done = Signal()  # its octets belong to the ring
+        self._has_room = Signal(connections)  # as last seen; the peer's acknowledgments only add to it
+        self._flushes = Signal()  # the octets of a packet have been given to the memory in this cycle, or before
 
     def elaborate(self, platform):
         m = Module()
-        self.flushes = Signal()  # the octets of a packet have been given to the memory in this cycle, or before
         if self.outside is None:
             m.submodules.memory = memory = Memory(shape=32, depth=self.connections * self.size // 4, init=[])
             self._read(m, memory.read_port())
@@ -114,7 +122,7 @@ class SendRings(wiring.Component):
             self.o.valid.eq(reader.o.valid),
             reader.o.ready.eq(self.o.ready),
         ]
-        m.d.sync += flushed.eq(self.flushes)
+        m.d.sync += flushed.eq(self._flushes)
         count_up_down(m, unsettled, flushed, queue.settles)
         with m.If(self.reads):
             m.d.sync += [
@@ -128,90 +136,104 @@ class SendRings(wiring.Component):
                 m.d.sync += waits.eq(0)
 
     def _write(self, m, port, room):
+        """Write packets to their rings through ``port``, while it has ``room``."""
         m.submodules.writer = writer = RingWriter(self.size)
-        bits = len(writer.place) + 1
-        m.submodules.tails = tails = Memory(shape=bits, depth=max(2, self.connections), init=[])
-        m.submodules.heads = heads = Memory(shape=bits, depth=max(2, self.connections), init=[])
+        beat = self.i.payload
+        old_tail, head = self._pointers(m)
+        used = Signal.like(self._tail)
+        fits = Signal()
+        m.d.comb += [
+            used.eq(old_tail - head),
+            fits.eq((self._tail - head)[: len(used)] <= self.size - 4),
+            writer.place.eq(old_tail),
+            writer.data.eq(beat.data),
+            writer.mask.eq(Mux(beat.last, (1 << beat.octets) - 1, 0b1111)),
+            writer.valid.eq(self._moves),
+            writer.last.eq(beat.last),
+            port.addr.eq(Cat(writer.address, self._ring)),
+            port.data.eq(writer.word),
+            port.en.eq(writer.write),
+            self.queued_of.eq(self._ring),
+            self.room.eq(self._has_room | ~self.sends),
+        ]
+        m.d.sync += self.stored.eq(self._moves)
+        m.d.sync += (self.beat[name].eq(beat[name]) for name in ("data", "octets", "last"))
+        sends = self.sends.bit_select(self._ring, 1)
+        with m.FSM():
+            self._wait(m, used)
+            with m.State("Begin"):
+                m.d.comb += writer.start.eq(1)
+                m.d.sync += [self._tail.eq(old_tail), self.count.eq(0)]
+                m.next = "Write"
+            self._store(m, writer, sends, fits, room)
+            self._report(m, sends)
+
+    def _pointers(self, m):
+        """Keep the ends of the rings; return those of the packet's ring."""
+        shape, depth = self._tail.shape(), max(2, self.connections)
+        m.submodules.tails = tails = Memory(shape=shape, depth=depth, init=[])
+        m.submodules.heads = heads = Memory(shape=shape, depth=depth, init=[])
         write_tail, write_head = tails.write_port(), heads.write_port()
         old_tail, head = tails.read_port(domain="comb"), heads.read_port(domain="comb")
-        beat = self.i.payload
-        ring = Signal.like(self.connection)
-        tail = Signal(bits)
-        octets = Signal(3)
-        ends = Signal()  # the packet has ended
-        closes = Signal()  # it has no octets
-        fits = Signal()
-        moves = Signal()
         m.d.comb += [
+            old_tail.addr.eq(self._ring),
+            head.addr.eq(self._ring),
             write_head.en.eq(self.begin_send | self.release),
             write_head.addr.eq(self.connection),
             write_head.data.eq(self.value),
-            old_tail.addr.eq(ring),
-            head.addr.eq(ring),
-            octets.eq(Mux(beat.last, beat.octets, 4)),
-            fits.eq((tail - head.data)[:bits] <= self.size - 4),
-            writer.place.eq(old_tail.data),
-            writer.data.eq(beat.data),
-            writer.mask.eq(Mux(beat.last, (1 << beat.octets) - 1, 0b1111)),
-            writer.valid.eq(moves),
-            writer.last.eq(beat.last),
-            port.addr.eq(Cat(writer.address, ring)),
-            port.data.eq(writer.word),
-            port.en.eq(writer.write),
-            self.queued_of.eq(ring),
+            write_tail.en.eq(self.begin_send | self._done),
+            write_tail.addr.eq(Mux(self.begin_send, self.connection, self._ring)),
+            write_tail.data.eq(Mux(self.begin_send, self.value, self._tail)),
         ]
-        done = Signal()
-        m.d.comb += [
-            write_tail.en.eq(self.begin_send | done),
-            write_tail.addr.eq(Mux(self.begin_send, self.connection, ring)),
-            write_tail.data.eq(Mux(self.begin_send, self.value, tail)),
-        ]
-        m.d.sync += [self.stored.eq(moves), *(self.beat[name].eq(beat[name]) for name in ("data", "octets", "last"))]
-        sends = self.sends.bit_select(ring, 1)
-        used = Signal(bits)
-        has_room = Signal(self.connections)  # as last seen; the peer's acknowledgments only add to it
-        m.d.comb += [used.eq(old_tail.data - head.data), self.room.eq(has_room | ~self.sends)]
-        with m.FSM():
-            with m.State("Wait"):
-                m.d.sync += [
-                    has_room.bit_select(ring, 1).eq(used <= self.size - ROOM),
-                    ring.eq(Mux(ring == self.connections - 1, 0, ring + 1)),
-                ]
-                with m.If(self.i.valid):
-                    m.d.comb += self.begins.eq(1)
-                    m.d.sync += ring.eq(beat.connection)
-                    m.next = "Begin"
-            with m.State("Begin"):
-                m.d.comb += writer.start.eq(1)
-                m.d.sync += [tail.eq(old_tail.data), self.count.eq(0)]
-                m.next = "Write"
-            with m.State("Write"):
-                m.d.sync += [ends.eq(0), closes.eq(0)]
-                with m.If(~sends):
-                    m.next = "Discard"
-                with m.Elif(fits):
-                    m.d.comb += [moves.eq(self.i.valid & room), self.i.ready.eq(room)]
-                    with m.If(moves):
-                        m.d.sync += [tail.eq(tail + octets), self.count.eq(self.count + octets), ends.eq(beat.last)]
-                        m.d.sync += closes.eq(octets == 0)
-                        with m.If(beat.last):
-                            m.next = "Flush"
-                with m.Elif((self.count >= self.size // 2) & room):
-                    m.d.comb += [writer.valid.eq(1), writer.mask.eq(0), writer.last.eq(1)]
-                    m.next = "Flush"
-            with m.State("Flush"):
-                m.d.comb += self.flushes.eq(1)
-                m.d.sync += has_room.bit_select(ring, 1).eq(0)
-                m.next = "Report"
-            with m.State("Report"):
-                m.d.comb += self.queued.eq(sends & ((self.count != 0) | closes))
-                m.d.comb += self.spoilt.eq(~self.queued)
-                with m.If(~self.queued | self.noted):
-                    m.d.comb += done.eq(self.queued & ~self.begin_send)
-                    m.next = "Begin"
-                    with m.If(ends):
-                        m.next = "Wait"
-            with m.State("Discard"):
-                m.d.comb += [self.i.ready.eq(1), self.spoilt.eq(1)]
-                with m.If(self.i.valid & beat.last):
+        return old_tail.data, head.data
+
+    def _wait(self, m, used):
+        """Look at the room of one ring after the other until a packet begins."""
+        with m.State("Wait"):
+            m.d.sync += [
+                self._has_room.bit_select(self._ring, 1).eq(used <= self.size - ROOM),
+                self._ring.eq(Mux(self._ring == self.connections - 1, 0, self._ring + 1)),
+            ]
+            with m.If(self.i.valid):
+                m.d.comb += self.begins.eq(1)
+                m.d.sync += self._ring.eq(self.i.payload.connection)
+                m.next = "Begin"
+
+    def _store(self, m, writer, sends, fits, room):
+        """Store the packet's beats, or half a ring of them, or discard them."""
+        beat = self.i.payload
+        octets = Signal(3)
+        m.d.comb += octets.eq(Mux(beat.last, beat.octets, 4))
+        with m.State("Write"):
+            m.d.sync += [self._ends.eq(0), self._closes.eq(0)]
+            with m.If(~sends):
+                m.next = "Discard"
+            with m.Elif(fits):
+                m.d.comb += [self._moves.eq(self.i.valid & room), self.i.ready.eq(room)]
+                with m.If(self._moves):
+                    m.d.sync += [self._tail.eq(self._tail + octets), self.count.eq(self.count + octets)]
+                    m.d.sync += [self._ends.eq(beat.last), self._closes.eq(octets == 0)]
+                    with m.If(beat.last):
+                        m.next = "Flush"
+            with m.Elif((self.count >= self.size // 2) & room):
+                m.d.comb += [writer.valid.eq(1), writer.mask.eq(0), writer.last.eq(1)]
+                m.next = "Flush"
+        with m.State("Discard"):
+            m.d.comb += [self.i.ready.eq(1), self.spoilt.eq(1)]
+            with m.If(self.i.valid & beat.last):
+                m.next = "Wait"
+
+    def _report(self, m, sends):
+        """Queue the octets that have been stored, unless the connection cannot send any more."""
+        with m.State("Flush"):
+            m.d.comb += self._flushes.eq(1)
+            m.d.sync += self._has_room.bit_select(self._ring, 1).eq(0)
+            m.next = "Report"
+        with m.State("Report"):
+            m.d.comb += self.queued.eq(sends & ((self.count != 0) | self._closes))
+            m.d.comb += self.spoilt.eq(~self.queued)
+            with m.If(~self.queued | self.noted):
+                m.d.comb += self._done.eq(self.queued & ~self.begin_send)
+                m.next = "Begin"
+                with m.If(self._ends):
                     m.next = "Wait"
