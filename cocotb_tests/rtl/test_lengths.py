@@ -49,7 +49,6 @@ EXCEPTIONS = {
     "rnic/shared_datapath.py: SharedDatapath._receive",
     "rnic/shared_datapath.py: SharedDatapath._send",
     "rnic/watcher.py: Watcher._visit",
-    "tcp/loader.py: Loader.elaborate",
 }
 GETATTR = 97  # calls in rtl
 
