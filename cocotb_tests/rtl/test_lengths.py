@@ -32,7 +32,6 @@ EXCEPTIONS = {
     "mpa/tx/fence.py: Fence.elaborate",
     "mpa/tx/markers.py: MarkerInserter._place",
     "mpa/tx/mode_switch.py: TxModeSwitch.elaborate",
-    "net/neighbours.py: Neighbours.elaborate",
     "rdma/command_loader.py: CommandLoader.elaborate",
     "rdma/engine.py: RdmaEngine._connection",
     "rdma/header_reader.py: HeaderReader.elaborate",

@@ -109,138 +109,166 @@ class Neighbours(wiring.Component):
             "tick": In(1),
             "sweep": Out(1),
         })
+        self._row = Signal(range(2 * entries))  # the entry that is examined
+        self._next_row = Signal(range(2 * entries))
+        self._word = Signal(range(WORDS))  # the word that is written
+        self._oldest = Signal(range(entries))
+        self._oldest_age = Signal(7)
+        self._age = Signal(_AGE)  # of the entry in ``row``
+        self._new_age = Signal(_AGE)
+        self._looks_up = Signal()
+        self._sweep_due = Signal()
 
     def elaborate(self, platform):
         m = Module()
-        entries = self.entries
+        write, held, address = self._words(m)
+        age_write = self._ages(m)
+        m.d.comb += [self._looks_up.eq(self.task == Task.LOOK_UP), self._next_row.eq(self._row + 1)]
+        with m.FSM():
+            self._begin(m)
+            self._increase_ages(m, age_write)
+            self._search(m, held, address)
+            self._create(m, write, age_write)
+            self._answer(m, age_write)
+            self._update(m, write)
+        self._time(m)
+        return m
+
+    def _words(self, m):
+        """Store the words of the entries; return the write port, the word that has been read, and the read address."""
         entry = [0] * Word.CONSTANTS + [*self.constants]
         entry += [0] * (WORDS - len(entry))
         # A word is never read in the cycle in which it is written.
         m.submodules.words = words = Memory(
             shape=32,
-            depth=2 * entries * WORDS,
-            init=entry * 2 * entries,
+            depth=2 * self.entries * WORDS,
+            init=entry * 2 * self.entries,
             attrs={"ram_style": "block", "no_rw_check": 1},
         )
-        free = {"age": FREE, "wait": 0}
-        m.submodules.ages = ages = Memory(shape=_AGE, depth=2 * entries, init=[free] * entries)
         write, read = words.write_port(), words.read_port(domain="comb")
-        age_write, age_read = ages.write_port(), ages.read_port(domain="comb")
-
-        ticks = Signal(range(self.unit))
-        sweep_due = Signal()
-        with m.If(self.tick):
-            m.d.sync += ticks.eq(ticks + 1)
-        m.d.comb += self.sweep.eq(self.tick & (ticks == self.unit - 1))
-
-        row = Signal(range(2 * entries))  # the entry that is examined
-        next_row = Signal(range(2 * entries))
-        word = Signal(range(WORDS))  # the word that is written
-        oldest = Signal(range(entries))
-        oldest_age = Signal(7)
-        age = Signal(_AGE)  # of the entry in ``row``
-        new_age = Signal(_AGE)
-        looks_up = Signal()
         held = Signal(32, reset_less=True)  # the output register of the memory
         m.d.sync += held.eq(read.data)
         m.d.comb += [
-            looks_up.eq(self.task == Task.LOOK_UP),
-            next_row.eq(row + 1),
-            age_read.addr.eq(row),
-            age.eq(age_read.data),
-            age_write.addr.eq(row),
-            age_write.data.eq(new_age),
-            write.addr.eq(Cat(word, row)),
-            read.addr.eq(Cat(self.show, row)),
+            write.addr.eq(Cat(self._word, self._row)),
+            read.addr.eq(Cat(self.show, self._row)),
             self.word.eq(held),
         ]
-        with m.Switch(word):
+        with m.Switch(self._word):
             with m.Case(Word.ADDRESS):
                 m.d.comb += write.data.eq(self.address)
             with m.Case(Word.MAC_0):
                 m.d.comb += write.data[16:].eq(self.sender[:16])
             with m.Default():
                 m.d.comb += write.data.eq(self.sender[16:])
+        return write, held, read.addr
 
-        with m.FSM():
-            with m.State("Idle"):
-                m.d.sync += [oldest_age.eq(0), word.eq(Word.ADDRESS)]
-                with m.If(sweep_due & self.rest):
-                    m.d.sync += [sweep_due.eq(0), row.eq(0)]
-                    m.next = "Sweep"
-                with m.Elif(self.task != Task.NONE):
-                    m.d.sync += [self.known.eq(0), self.ask.eq(0), row.eq(0)]
-                    m.next = "Begin"
+    def _ages(self, m):
+        """Store the ages of the entries; return the write port, which writes ``new_age``."""
+        free = {"age": FREE, "wait": 0}
+        m.submodules.ages = ages = Memory(shape=_AGE, depth=2 * self.entries, init=[free] * self.entries)
+        age_write, age_read = ages.write_port(), ages.read_port(domain="comb")
+        m.d.comb += [
+            age_read.addr.eq(self._row),
+            self._age.eq(age_read.data),
+            age_write.addr.eq(self._row),
+            age_write.data.eq(self._new_age),
+        ]
+        return age_write
 
-            with m.State("Sweep"):
-                m.d.comb += [
-                    age_write.en.eq(1),
-                    new_age.age.eq(age.age + (age.age < EXPIRED)),
-                    new_age.wait.eq(age.wait - (age.wait != 0)),
-                ]
-                m.d.sync += row.eq(next_row)
-                with m.If(next_row[-1]):
-                    m.next = "Idle"
+    def _time(self, m):
+        """Count the ticks of a unit of age, after which all ages are to be increased."""
+        ticks = Signal(range(self.unit))
+        with m.If(self.tick):
+            m.d.sync += ticks.eq(ticks + 1)
+        m.d.comb += self.sweep.eq(self.tick & (ticks == self.unit - 1))
+        with m.If(self.sweep):
+            m.d.sync += self._sweep_due.eq(1)
 
-            with m.State("Begin"):
-                m.d.comb += read.addr.eq(Word.ADDRESS)
-                m.next = "Search"
+    def _begin(self, m):
+        with m.State("Idle"):
+            m.d.sync += [self._oldest_age.eq(0), self._word.eq(Word.ADDRESS)]
+            with m.If(self._sweep_due & self.rest):
+                m.d.sync += [self._sweep_due.eq(0), self._row.eq(0)]
+                m.next = "Sweep"
+            with m.Elif(self.task != Task.NONE):
+                m.d.sync += [self.known.eq(0), self.ask.eq(0), self._row.eq(0)]
+                m.next = "Begin"
 
-            with m.State("Search"):
-                # The address of the entry ``row`` has been read; the next one is read now.
-                m.d.comb += read.addr.eq(Cat(Const(Word.ADDRESS, 4), next_row))
-                with m.If(age.age >= oldest_age):
-                    m.d.sync += [oldest.eq(row), oldest_age.eq(age.age)]
-                with m.If((held == self.address) & (age.age != FREE)):
-                    m.next = "Found"
-                with m.Else():
-                    m.d.sync += row.eq(next_row)
-                    with m.If(next_row[-1]):
-                        m.next = "Missed"
-
-            with m.State("Missed"):
-                # ``row`` is the spare entry.
-                with m.If(self.task != Task.UPDATE):
-                    m.d.sync += row.eq(oldest)
-                m.next = "Create"
-
-            with m.State("Create"):
-                m.d.comb += [
-                    write.en.eq(1),
-                    age_write.en.eq(1),
-                    new_age.age.eq(EXPIRED),
-                    new_age.wait.eq(INTERVAL),
-                ]
-                m.d.sync += self.ask.eq(looks_up)
-                m.next = "Found"
-                with m.If(looks_up):
-                    m.next = "Done"
-
-            with m.State("Found"):
-                m.d.sync += word.eq(Word.MAC_0)
-                with m.If(looks_up):
-                    m.d.sync += self.known.eq(age.age < EXPIRED)
-                    with m.If((age.age >= FRESH) & (age.wait == 0)):
-                        m.d.sync += self.ask.eq(1)
-                        m.d.comb += [age_write.en.eq(1), new_age.age.eq(age.age), new_age.wait.eq(INTERVAL)]
-                    m.next = "Done"
-                with m.Else():
-                    m.d.comb += age_write.en.eq(1)
-                    m.next = "WriteFirst"
-
-            with m.State("WriteFirst"):
-                m.d.comb += write.en.eq(1)
-                m.d.sync += word.eq(Word.MAC_2)
-                m.next = "WriteRest"
-
-            with m.State("WriteRest"):
-                m.d.comb += write.en.eq(1)
-                m.next = "Done"
-
-            with m.State("Done"):
-                m.d.comb += self.done.eq(1)
+    def _increase_ages(self, m, age_write):
+        age = self._age
+        with m.State("Sweep"):
+            m.d.comb += [
+                age_write.en.eq(1),
+                self._new_age.age.eq(age.age + (age.age < EXPIRED)),
+                self._new_age.wait.eq(age.wait - (age.wait != 0)),
+            ]
+            m.d.sync += self._row.eq(self._next_row)
+            with m.If(self._next_row[-1]):
                 m.next = "Idle"
 
-        with m.If(self.sweep):
-            m.d.sync += sweep_due.eq(1)
-        return m
+    def _search(self, m, held, address):
+        """Compare the addresses of all entries, and find the oldest entry."""
+        age = self._age
+        with m.State("Begin"):
+            m.d.comb += address.eq(Word.ADDRESS)
+            m.next = "Search"
+
+        with m.State("Search"):
+            # The address of the entry ``row`` has been read; the next one is read now.
+            m.d.comb += address.eq(Cat(Const(Word.ADDRESS, 4), self._next_row))
+            with m.If(age.age >= self._oldest_age):
+                m.d.sync += [self._oldest.eq(self._row), self._oldest_age.eq(age.age)]
+            with m.If((held == self.address) & (age.age != FREE)):
+                m.next = "Found"
+            with m.Else():
+                m.d.sync += self._row.eq(self._next_row)
+                with m.If(self._next_row[-1]):
+                    m.next = "Missed"
+
+        with m.State("Missed"):
+            # ``row`` is the spare entry.
+            with m.If(self.task != Task.UPDATE):
+                m.d.sync += self._row.eq(self._oldest)
+            m.next = "Create"
+
+    def _create(self, m, write, age_write):
+        with m.State("Create"):
+            m.d.comb += [
+                write.en.eq(1),
+                age_write.en.eq(1),
+                self._new_age.age.eq(EXPIRED),
+                self._new_age.wait.eq(INTERVAL),
+            ]
+            m.d.sync += self.ask.eq(self._looks_up)
+            m.next = "Found"
+            with m.If(self._looks_up):
+                m.next = "Done"
+
+    def _answer(self, m, age_write):
+        """Tell whether the entry's MAC is known, and is to be asked for; or begin to write the MAC, which is new."""
+        age = self._age
+        with m.State("Found"):
+            m.d.sync += self._word.eq(Word.MAC_0)
+            with m.If(self._looks_up):
+                m.d.sync += self.known.eq(age.age < EXPIRED)
+                with m.If((age.age >= FRESH) & (age.wait == 0)):
+                    m.d.sync += self.ask.eq(1)
+                    m.d.comb += [age_write.en.eq(1), self._new_age.age.eq(age.age), self._new_age.wait.eq(INTERVAL)]
+                m.next = "Done"
+            with m.Else():
+                m.d.comb += age_write.en.eq(1)
+                m.next = "WriteFirst"
+
+        with m.State("Done"):
+            m.d.comb += self.done.eq(1)
+            m.next = "Idle"
+
+    def _update(self, m, write):
+        with m.State("WriteFirst"):
+            m.d.comb += write.en.eq(1)
+            m.d.sync += self._word.eq(Word.MAC_2)
+            m.next = "WriteRest"
+
+        with m.State("WriteRest"):
+            m.d.comb += write.en.eq(1)
+            m.next = "Done"

@@ -127,7 +127,7 @@ class Loader(wiring.Component):
                     m.next = "Discard"
 
     def _options(self, m, parser):
-        """The words that need the options. Only a SYN has options that count, so that those of others take a cycle a word."""
+        """The words that need the options. Only a SYN has some that count: those of others take a cycle a word."""
         beat = self.i.payload
         length = Signal(16)  # of the payload
         syn = Signal()
