@@ -459,7 +459,7 @@ _block(
     lambda lanes: SharedStreams(2, lanes),
     SharedStreams,
     "the block continues before the transfer",
-    "taken.eq(Mux(is_mpa, ulpdu.ready, to.ready) | stopped | ~completes)",
+    "taken.eq(Mux(x.is_mpa, self.tx_ulpdu.ready, self.packets.ready) | x.stopped | ~completes)",
     "taken.eq(1)",
     given=lambda m, streams: ~streams.clear.now,
     states=lambda streams: ~streams.event.valid | streams.within("Report"),

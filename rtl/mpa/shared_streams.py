@@ -125,16 +125,36 @@ class SharedStreams(wiring.Component):
         return m
 
     def _send(self, m, bank, page, accessing):
-        rows = Rows(self.State, self.connections)
-        state, at = rows.state, rows.active
+        """Send packets of each connection in turn."""
+        x = _Visit(m, self)
         m.submodules.entries = memory = Memory(shape=32, depth=_ENTRIES * self.connections, init=[])
-        write, read = memory.write_port(), memory.read_port()
+        tails = self._enter(m, bank, page, memory.write_port(), x.heads)
+        read = memory.read_port()
+        m.d.comb += [
+            self.sending_of.eq(x.at),
+            self.state.eq(x.states.read(m, self.state_of)),
+            self.event.payload.connection.eq(x.at),
+            x.passes.eq(self.room & (~x.is_mpa | self.opens)),
+            x.words.eq((x.state.left + 3)[2:]),
+            read.addr.eq(Cat(x.head, x.at)),
+        ]
+        offered = self._offer(m, x, read.data)
+        with m.FSM() as fsm:
+            m.d.comb += [self.idle.eq(fsm.ongoing("Visit") & ~accessing), read.en.eq(~fsm.ongoing("Give"))]
+            self._look(m, x, tails)
+            self._begin(m, x, read.data)
+            self._report(m, x)
+            self._give(m, x, *offered)
+            with m.State("Leave"):
+                m.d.comb += x.leaves.eq(1)
+                m.next = "Visit"
+        forget(m, self.clear, self.is_mpa)
+        x.rows.switch(m, Mux(x.at == self.connections - 1, 0, x.at + 1), x.leaves, self.clear)
 
-        # The host writes entries: the length of a packet, then its words.
+    def _enter(self, m, bank, page, write, heads):
+        """The host writes entries: the length of a packet, then its words. Return the ends of the queues."""
         tail = Signal(range(_ENTRIES))
-        head = Signal(range(_ENTRIES))
         tails = Cells(m, tail, self.connections, page, self.clear)
-        heads = Cells(m, head, self.connections, at, self.clear)
         used = Signal.like(tail)
         writes = Signal()
         m.d.comb += [
@@ -148,136 +168,118 @@ class SharedStreams(wiring.Component):
         ]
         with m.If(writes):
             tails.write(m, tail + 1)
+        return tails
 
-        # Each connection is visited in turn.
-        now = Signal(2, name="state_now")
-        states = Cells(m, now, self.connections, at, self.clear)
-        is_mpa = now == DirectionState.MPA
-        stopped = now == DirectionState.STOPPED
-        level = Signal.like(tail)  # entries
-        room = Signal(32)  # octets that may still pass in stream mode
+    def _look(self, m, x, tails):
+        """Find what the connection can send. The word at the head of its queue is there one cycle later."""
+        level = Signal.like(x.head)  # entries
+        is_open = ~x.is_mpa & ~x.stopped
+        with m.State("Visit"):
+            m.d.sync += [
+                level.eq(tails.read(m, x.at) - x.head),
+                x.room.eq(self.sending.stream_octets - x.state.passed),
+            ]
+            with m.If(self.resets | self.clear.now):
+                m.d.comb += x.leaves.eq(1)
+            with m.Else():
+                m.next = "Look"
+        with m.State("Look"):
+            with m.If(is_open):
+                x.states.write(m, Mux(x.room == 0, DirectionState.WAITING, DirectionState.STREAM))
+            m.d.sync += [
+                x.enough.eq((level >= x.words) | (~x.is_mpa & (level >= _ENOUGH))),
+                x.ends.eq(level >= x.words),
+                x.count.eq(Mux(level >= x.words, x.words, level)),
+            ]
+            with m.If(x.state.left != 0):
+                m.next = "Choose"
+            with m.Elif(is_open & (x.room == 0) & self.sending.enable):
+                self._raise(m, EventKind.TX_MPA)
+            with m.Elif(level == 0):
+                m.next = "Leave"
+            with m.Else():
+                m.next = "Begin"
+
+    def _begin(self, m, x, entry):
+        """Begin the next packet, or refuse it."""
         length = Signal(16)
-        words = Signal(15)  # that are left of the packet
-        count = Signal.like(tail)  # words that are sent now
-        ends = Signal()  # the packet ends with them
-        enough = Signal()
-        passes = Signal()  # what is sent now does not stall
-        leaves = Signal()
-        octets = Signal(3)
-        last = Signal()
-        to, event = self.packets, self.event.payload
-        ulpdu = self.tx_ulpdu
+        m.d.comb += length.eq(entry)
+        with m.State("Begin"):
+            m.next = "Leave"
+            with m.If((length == 0) & x.is_mpa & ~x.stopped):
+                with m.If(x.passes):
+                    m.next = "Empty"
+            with m.Else():
+                x.heads.write(m, x.head + 1)
+                m.d.sync += x.state.left.eq(length)
+            with m.If(~x.stopped & Mux(x.is_mpa, length > LONGEST, length > x.room)):
+                value = Mux(x.is_mpa, length, length - x.room)
+                self._raise(m, EventKind.ERROR, value, Mux(x.is_mpa, Cause.TX_LENGTH, Cause.TX_STREAM))
+
+    def _raise(self, m, kind, value=0, detail=0):
+        event = self.event.payload
+        m.d.sync += [event.kind.eq(kind), event.value.eq(value), event.detail.eq(detail), self.event.valid.eq(1)]
+        m.next = "Report"
+
+    def _report(self, m, x):
+        """Offer the event until it is taken, then change the state of the connection."""
+        with m.State("Report"), m.If(self.event.ready):
+            m.d.sync += self.event.valid.eq(0)
+            with m.If(self.event.payload.kind == EventKind.ERROR):
+                x.states.write(m, DirectionState.STOPPED)
+            with m.Else():
+                x.states.write(m, DirectionState.MPA)
+                m.d.sync += self.is_mpa.bit_select(x.at, 1).eq(1)
+            m.next = "Leave"
+
+    def _offer(self, m, x, word):
+        """The beat of a word of the packet. Return whether it is complete, and whether the word is taken."""
         taken = Signal()
-        gives = Signal()  # a word of a packet is given
-        beat, beat_octets, completes = self._assemble(m, read.data, octets, last, gives)
+        beat, beat_octets, completes = self._assemble(m, word, x.octets, x.last, x.gives)
         m.d.comb += [
-            self.sending_of.eq(at),
-            self.state.eq(states.read(m, self.state_of)),
-            passes.eq(self.room & (~is_mpa | self.opens)),
-            read.addr.eq(Cat(head, at)),
-            length.eq(read.data),
-            words.eq((state.left + 3)[2:]),
-            last.eq(count == 1),
-            octets.eq(Mux(last & ends & (state.left < 4), state.left, 4)),
-            taken.eq(Mux(is_mpa, ulpdu.ready, to.ready) | stopped | ~completes),
-            *(each[name].eq(value) for each in (to.payload, ulpdu.payload) for name, value in (
-                ("data", beat), ("octets", beat_octets), ("last", last), ("connection", at),
+            x.last.eq(x.count == 1),
+            x.octets.eq(Mux(x.last & x.ends & (x.state.left < 4), x.state.left, 4)),
+            taken.eq(Mux(x.is_mpa, self.tx_ulpdu.ready, self.packets.ready) | x.stopped | ~completes),
+            *(each.payload[name].eq(value) for each in (self.packets, self.tx_ulpdu) for name, value in (
+                ("data", beat), ("octets", beat_octets), ("last", x.last), ("connection", x.at),
             )),
         ]  # fmt: skip
+        return completes, taken
+
+    def _give(self, m, x, completes, taken):
+        """Send words of the packet that has begun, or discard them."""
+        state, is_mpa, stopped, ulpdu = x.state, x.is_mpa, x.stopped, self.tx_ulpdu
         announced = Signal(16)  # length of the ULPDU, which is sent as a whole
         m.d.comb += ulpdu.payload.length.eq(announced)
-        with m.FSM() as fsm:
-            m.d.comb += [self.idle.eq(fsm.ongoing("Visit") & ~accessing), read.en.eq(~fsm.ongoing("Give"))]
-            with m.State("Visit"):
-                m.d.sync += [
-                    level.eq(tails.read(m, at) - head),
-                    room.eq(self.sending.stream_octets - state.passed),
-                ]
-                with m.If(self.resets | self.clear.now):
-                    m.d.comb += leaves.eq(1)
-                with m.Else():
-                    m.next = "Look"
-            with m.State("Look"):  # the word at ``head`` is there in this cycle
-                with m.If(~is_mpa & ~stopped):
-                    states.write(m, Mux(room == 0, DirectionState.WAITING, DirectionState.STREAM))
-                m.d.sync += [
-                    enough.eq((level >= words) | (~is_mpa & (level >= _ENOUGH))),
-                    ends.eq(level >= words),
-                    count.eq(Mux(level >= words, words, level)),
-                ]
-                with m.If(state.left != 0):
-                    m.next = "Choose"
-                with m.Elif(~is_mpa & ~stopped & (room == 0) & self.sending.enable):
-                    m.d.sync += [
-                        event.kind.eq(EventKind.TX_MPA), event.value.eq(0), event.detail.eq(0), self.event.valid.eq(1),
-                    ]  # fmt: skip
-                    m.next = "Report"
-                with m.Elif(level == 0):
-                    m.next = "Leave"
-                with m.Else():
-                    m.next = "Begin"
-            with m.State("Begin"):
-                m.next = "Leave"
-                with m.If((length == 0) & is_mpa & ~stopped):
-                    with m.If(passes):
-                        m.next = "Empty"
-                with m.Else():
-                    heads.write(m, head + 1)
-                    m.d.sync += state.left.eq(length)
-                with m.If(~stopped & Mux(is_mpa, length > LONGEST, length > room)):
-                    m.d.sync += [
-                        event.kind.eq(EventKind.ERROR),
-                        event.value.eq(Mux(is_mpa, length, length - room)),
-                        event.detail.eq(Mux(is_mpa, Cause.TX_LENGTH, Cause.TX_STREAM)),
-                        self.event.valid.eq(1),
-                    ]
-                    m.next = "Report"
-            with m.State("Report"):
-                with m.If(self.event.ready):
-                    m.d.sync += self.event.valid.eq(0)
-                    with m.If(event.kind == EventKind.ERROR):
-                        states.write(m, DirectionState.STOPPED)
-                    with m.Else():
-                        states.write(m, DirectionState.MPA)
-                        m.d.sync += self.is_mpa.bit_select(at, 1).eq(1)
-                    m.next = "Leave"
-            with m.State("Choose"):
-                m.d.sync += announced.eq(state.left)
-                m.next = "Leave"
-                with m.If(Mux(stopped, count != 0, enough & passes)):
-                    m.next = "Give"
-            with m.State("Give"):
-                m.d.comb += [
-                    to.valid.eq(~is_mpa & ~stopped & completes),
-                    ulpdu.valid.eq(is_mpa & ~stopped & completes),
-                ]
-                with m.If(taken):
-                    m.d.comb += gives.eq(1)
-                    heads.write(m, head + 1)
-                    m.d.sync += [
-                        state.left.eq(state.left - octets),
-                        state.passed.eq(Mux(is_mpa, state.passed, state.passed + octets)),
-                        count.eq(count - 1),
-                    ]
-                    m.next = "Fetch"
-                    with m.If(last):
-                        m.next = "Leave"
-            with m.State("Fetch"):
+        with m.State("Choose"):
+            m.d.sync += announced.eq(state.left)
+            m.next = "Leave"
+            with m.If(Mux(stopped, x.count != 0, x.enough & x.passes)):
                 m.next = "Give"
-            with m.State("Empty"):
-                m.d.comb += [
-                    ulpdu.valid.eq(1),
-                    ulpdu.payload.length.eq(0), ulpdu.payload.octets.eq(0), ulpdu.payload.last.eq(1),
-                ]  # fmt: skip
-                with m.If(ulpdu.ready):
-                    heads.write(m, head + 1)
+        with m.State("Give"):
+            m.d.comb += [
+                self.packets.valid.eq(~is_mpa & ~stopped & completes),
+                ulpdu.valid.eq(is_mpa & ~stopped & completes),
+            ]
+            with m.If(taken):
+                m.d.comb += x.gives.eq(1)
+                x.heads.write(m, x.head + 1)
+                m.d.sync += [
+                    state.left.eq(state.left - x.octets),
+                    state.passed.eq(Mux(is_mpa, state.passed, state.passed + x.octets)),
+                    x.count.eq(x.count - 1),
+                ]
+                m.next = "Fetch"
+                with m.If(x.last):
                     m.next = "Leave"
-            with m.State("Leave"):
-                m.d.comb += leaves.eq(1)
-                m.next = "Visit"
-        m.d.comb += event.connection.eq(at)
-        forget(m, self.clear, self.is_mpa)
-        rows.switch(m, Mux(at == self.connections - 1, 0, at + 1), leaves, self.clear)
+        with m.State("Fetch"):
+            m.next = "Give"
+        with m.State("Empty"):
+            m.d.comb += [ulpdu.valid.eq(1), *(ulpdu.payload[name].eq(0) for name in ("length", "octets"))]
+            m.d.comb += ulpdu.payload.last.eq(1)
+            with m.If(ulpdu.ready):
+                x.heads.write(m, x.head + 1)
+                m.next = "Leave"
 
     def _assemble(self, m, word, octets, last, moves):
         """The beat that ends with ``word``, its octets, and whether it is complete; ``moves``: the word is taken."""
@@ -293,6 +295,7 @@ class SharedStreams(wiring.Component):
         return beat, Cat(Const(0, 2), number) + octets, completes
 
     def _receive(self, m, bank, page):
+        """Keep the one ULPDU that the engine passes to the host, as far as there is memory for it."""
         lanes = self.lanes
         lane_bits = (lanes - 1).bit_length()
         m.submodules.ulpdus = memory = Memory(shape=32 * lanes, depth=_WORDS // lanes * self.connections, init=[])
@@ -318,13 +321,16 @@ class SharedStreams(wiring.Component):
             with m.If(beat.last & ~self.has_ulpdu.bit_select(of, 1)):
                 findings.write(m, entered)
                 m.d.sync += self.has_ulpdu.bit_select(of, 1).eq(1)
+        self._show(m, bank, page, read, data.View(finding.shape(), findings.read(m, page)))
+        forget(m, self.clear, self.has_ulpdu)
 
-        # The host reads a word behind STATE, which announces it.
+    def _show(self, m, bank, page, read, shown):
+        """The host reads a word behind STATE, which announces it. ``shown``: what is known of the ULPDU."""
+        lane_bits = (self.lanes - 1).bit_length()
         number = Signal(range(_WORDS))  # of the ULPDU's next word
         numbers = Cells(m, number, self.connections, page, self.clear)
         announced = Signal()
         all_announced = Cells(m, announced, self.connections, page, self.clear)
-        shown = data.View(finding.shape(), findings.read(m, page))
         left = Signal(range(4 * _WORDS + 1))  # octets of the ULPDU
         in_stream, has = self.full.bit_select(page, 1), self.has_ulpdu.bit_select(page, 1)
         state, pops = bank.STATE, Signal()
@@ -353,4 +359,27 @@ class SharedStreams(wiring.Component):
             numbers.write(m, Mux(left <= 4, 0, number + 1))
             with m.If(left <= 4):
                 m.d.sync += self.has_ulpdu.bit_select(page, 1).eq(0)
-        forget(m, self.clear, self.has_ulpdu)
+
+
+class _Visit:
+    """The connection whose packets are sent, and how much it can send."""
+
+    def __init__(self, m, streams: SharedStreams):
+        self.rows = rows = Rows(streams.State, streams.connections)
+        self.state, self.at = rows.state, rows.active
+        now = Signal(2, name="state_now")
+        self.states = Cells(m, now, streams.connections, rows.active, streams.clear)
+        self.is_mpa = now == DirectionState.MPA
+        self.stopped = now == DirectionState.STOPPED
+        self.head = Signal(range(_ENTRIES))  # of its queue
+        self.heads = Cells(m, self.head, streams.connections, rows.active, streams.clear)
+        self.room = Signal(32)  # octets that may still pass in stream mode
+        self.words = Signal(15)  # that are left of the packet
+        self.count = Signal.like(self.head, name="count")  # words that are sent now
+        self.ends = Signal()  # the packet ends with them
+        self.enough = Signal()
+        self.passes = Signal()  # what is sent now does not stall
+        self.octets = Signal(3)  # of a word
+        self.last = Signal()  # it is the last one of those that are sent now
+        self.gives = Signal()  # it is given
+        self.leaves = Signal()

@@ -42,6 +42,11 @@ class FpduFinder(wiring.Component):
     def __init__(self, lanes: int):
         check_lanes(lanes)
         self.lanes = lanes
+        self._wide = lanes > AT_ONCE
+        self._bits = (lanes - 1).bit_length()
+        self._found = {name: shape for name, shape in Found(lanes).members.items() if name != "lane"}
+        # Of wide beats, only what the steps need; the rest follows from the length of the FPDU that is chosen.
+        self._kept = {name: shape for name, shape in self._found.items() if not self._wide or name == "length"}
         super().__init__({
             "i": In(stream.Signature(StreamBeat(lanes))),
             "o": Out(stream.Signature(Found(lanes))),
@@ -51,17 +56,33 @@ class FpduFinder(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        lanes = self.lanes
-        bits = (lanes - 1).bit_length()
-        wide = lanes > AT_ONCE
+        passes = Signal()  # the beat is no longer needed
+        waiting = self._wait(m)
+        valid, full, entries = self._read(m, waiting, passes)
+        stopped = Signal()
+        chosen = self._step(m, valid, full, entries, passes, stopped)
+        facts = self._about(chosen.payload.length)
+        m.d.comb += [
+            self.o.valid.eq(chosen.valid & ~stopped),
+            chosen.ready.eq(self.o.ready),
+            self.o.payload.lane.eq(chosen.payload.lane),
+            *(self.o.payload[name].eq(chosen.payload[name] if name in self._kept else facts[name])
+              for name in self._found),
+        ]  # fmt: skip
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += stopped.eq(self.o.payload.too_long)
+        return m
 
+    def _wait(self, m):
+        """Queue, of each beat, its lanes as if each were the first lane of an FPDU. Return the output of the queue."""
+        lanes, bits = self.lanes, self._bits
         lengths = data.StructLayout({
             "count": range(lanes + 1),
             "fields": data.ArrayLayout(16, lanes),  # ULPDU_Length, if an FPDU begins in the lane
             "stays": lanes,  # if so, the next FPDU begins in this beat
         })  # fmt: skip
         # The clock enables of a wide ReadyFifo are too many for ``passes``, which comes late.
-        m.submodules.waiting = waiting = (Fifo if wide else ReadyFifo)(lengths, self.DEPTH)
+        m.submodules.waiting = waiting = (Fifo if self._wide else ReadyFifo)(lengths, self.DEPTH)
         m.d.comb += [
             waiting.i.valid.eq(self.i.valid),
             self.i.ready.eq(waiting.i.ready),
@@ -76,38 +97,40 @@ class FpduFinder(wiring.Component):
                 waiting.i.payload.fields[n].eq(length),
                 waiting.i.payload.stays[n].eq((length[bits + 2:] == 0) & short),
             ]
+        return waiting.o
 
-        # First, read each lane as if it were the first lane of an FPDU.
-        # Of wide beats, only what the steps need; the rest follows from the length of the FPDU that is chosen.
-        found = {name: shape for name, shape in Found(lanes).members.items() if name != "lane"}
-        kept = {name: shape for name, shape in found.items() if not wide or name == "length"}
+    def _about(self, length):
+        """The fields of :class:`.Found` that follow from ULPDU_Length."""
+        width, bits = 4 * self.lanes, self._bits
+        short = length[bits + 2:] == 0
+        return {
+            "length": length,
+            "too_long": length > self.maximum,
+            "final": (length + (2 + 3))[2:],
+            # Without carry chains: shorter than a beat; ``single`` by at least 6 octets.
+            "single": short & ~length[:bits + 2].matches(*range(max(0, width - 5), width)),
+            "brief": short | (length == width),
+        }
+
+    def _read(self, m, waiting, passes):
+        """Register for each lane, if it is the first one of an FPDU, where the next FPDU begins.
+
+        Return whether a beat is present, whether it is complete, and the entries of its lanes.
+        """
+        lanes, bits = self.lanes, self._bits
         entry = data.StructLayout({
             "came": 1,  # the lane has arrived
             "more": 1,  # and the next FPDU begins in this beat
             "lane": range(lanes),  # in this lane
             "skips": signed(16 - bits),  # beats between this one and that of the next FPDU, less 1
-            **kept,
+            **self._kept,
         })
-
-        def about(length):
-            short = length[bits + 2:] == 0
-            return {
-                "length": length,
-                "too_long": length > self.maximum,
-                "final": (length + (2 + 3))[2:],
-                # Without carry chains: shorter than a beat; ``single`` by at least 6 octets.
-                "single": short & ~length[:bits + 2].matches(*range(max(0, 4 * lanes - 5), 4 * lanes)),
-                "brief": short | (length == 4 * lanes),
-            }
-
         # A beat is present: a copy for each 2 lanes of a wide beat, because a late clock enable cannot reach all of it.
-        present = [Signal(name=f"present_{n}") for n in range(lanes // 2 if wide else 1)]
-        valid = present[0]
-        full = Signal()  # the beat is complete
+        present = [Signal(name=f"present_{n}") for n in range(lanes // 2 if self._wide else 1)]
+        full = Signal()
         entries = Signal(data.ArrayLayout(entry, lanes), reset_less=True)
-        passes = Signal()  # the beat is no longer needed
-        beat = waiting.o.payload
-        m.d.comb += waiting.o.ready.eq(~valid | passes)
+        beat = waiting.payload
+        m.d.comb += waiting.ready.eq(~present[0] | passes)
         read = Signal.like(entries)
         for n in range(lanes):
             length = beat.fields[n]
@@ -118,30 +141,32 @@ class FpduFinder(wiring.Component):
                 read[n].more.eq(read[n].came & beat.stays[n]),
                 read[n].lane.eq(beyond[2:2 + bits]),
                 read[n].skips.eq(beyond[2 + bits:].as_signed()),
-                *(read[n][name].eq(fact) for name, fact in about(length).items() if name in kept),
+                *(read[n][name].eq(fact) for name, fact in self._about(length).items() if name in self._kept),
             ]
-        with m.If(waiting.o.ready):
+        with m.If(waiting.ready):
             m.d.sync += full.eq(beat.count == lanes)
         size = lanes // len(present)
         for at, there in enumerate(present):
             with m.If(~there | passes):
                 m.d.sync += [
-                    there.eq(waiting.o.valid), *(entries[n].eq(read[n]) for n in range(size * at, size * (at + 1))),
+                    there.eq(waiting.valid), *(entries[n].eq(read[n]) for n in range(size * at, size * (at + 1))),
                 ]  # fmt: skip
+        return present[0], full, entries
 
-        # Then step from one FPDU to the next.
+    def _step(self, m, valid, full, entries, passes, stopped):
+        """Step from one FPDU to the next. Return a stream of the entries that are chosen, each with its lane."""
+        lanes, wide = self.lanes, self._wide
         lane = Signal(range(lanes))  # the lane in which the next FPDU begins
-        skips = Signal(signed(16 - bits), init=-1)  # beats before that lane's beat, less 1; negative: this beat
+        skips = Signal(signed(16 - self._bits), init=-1)  # beats before that lane's beat, less 1; negative: this beat
         rests = Signal()  # no further FPDU begins in this beat, which is incomplete and will be repeated
-        stopped = Signal()
-        here = Signal(entry)
+        here = Signal(entries.shape().elem_shape)
         lane_bits = Signal(lanes, init=1)  # a bit for each lane, of which that one is set
         # What the next cycle needs first of ``here``. Of a wide beat, ``lane_bits`` choose it, as a sum of products.
         came = Signal()
         more = Signal()
         skipping = skips >= 0
         m.submodules.chosen = chosen = (Stage if wide else Through)(
-            data.StructLayout({"lane": range(lanes), **kept})
+            data.StructLayout({"lane": range(lanes), **self._kept})
         )
         steps = Signal()
         if wide:
@@ -163,7 +188,7 @@ class FpduFinder(wiring.Component):
             more.eq((Cat(one.more for one in entries) & lane_bits).any() if wide else here.more),
             chosen.i.valid.eq(valid & came & ~(skipping | rests | stopped)),
             chosen.i.payload.lane.eq(lane),
-            *(chosen.i.payload[name].eq(here[name]) for name in kept),
+            *(chosen.i.payload[name].eq(here[name]) for name in self._kept),
             passes.eq(skipping | rests | stopped | (goes_on & ~more)),
             steps.eq(chosen.i.valid & chosen.i.ready),
         ]
@@ -179,15 +204,4 @@ class FpduFinder(wiring.Component):
                 m.d.sync += rests.eq(0)
             with m.Elif(skipping):
                 m.d.sync += skips.eq(skips - 1)
-
-        one = chosen.o.payload
-        facts = about(one.length)
-        m.d.comb += [
-            self.o.valid.eq(chosen.o.valid & ~stopped),
-            chosen.o.ready.eq(self.o.ready),
-            self.o.payload.lane.eq(one.lane),
-            *(self.o.payload[name].eq(one[name] if name in kept else facts[name]) for name in found),
-        ]
-        with m.If(self.o.valid & self.o.ready):
-            m.d.sync += stopped.eq(self.o.payload.too_long)
-        return m
+        return chosen.o

@@ -52,7 +52,7 @@ class LaneReceiver(wiring.Component):
 
     def __init__(self, connections: int = 1):
         self.connections = connections
-        many = connections > 1
+        self._many = many = connections > 1
         super().__init__({
             "i": In(stream.Signature(Train(1, connections) if many else StreamBeat(1))),
             "o": Out(stream.Signature(CheckedUlpdu(1, connections))),
@@ -68,16 +68,23 @@ class LaneReceiver(wiring.Component):
         wiring.connect(m, given.o, wiring.flipped(self.o))
         goes = given.i.ready  # registered; all stages stall while it is 0
         m.d.comb += self.i.ready.eq(goes)
+        lane = _Lane()
+        train_begins = self._locate(m, goes, lane)
+        self._delimit(m, goes, lane, train_begins)
+        beat = self._gather(m, goes, lane)
+        findings = self._check(m, lane)
+        judged = self._judge(m, goes, beat, lane.length, findings)
+        self._send(m, judged, given.i)
+        if self._many:
+            m.d.comb += self.idle.eq(~(lane.there | beat["valid"] | judged.valid | given.o.valid))
+        return m
 
-        # First stage: is the lane a marker?
+    def _locate(self, m, goes, lane):
+        """First stage: is the lane a marker? Return whether it is the first one of a train."""
         started = Signal()
         place = Signal(range(INTERVAL))  # lanes since the last place of a marker
-        there = Signal()
-        word = Signal(32, reset_less=True)
-        is_marker = Signal()
-        many = self.connections > 1
-        if many:
-            train_begins = Signal(init=1)
+        train_begins = Signal(init=1)
+        if self._many:
             with m.If(goes & self.i.valid):
                 m.d.sync += train_begins.eq(self.i.payload.last)
             lane_place = Mux(train_begins, self.i.payload.place, place)
@@ -87,68 +94,68 @@ class LaneReceiver(wiring.Component):
                 m.d.sync += place.eq(self.start)
         with m.If(goes):
             m.d.sync += [
-                there.eq(self.i.valid),
-                word.eq(self.i.payload.data),
-                is_marker.eq(self.markers & (lane_place == 0)),
+                lane.there.eq(self.i.valid),
+                lane.word.eq(self.i.payload.data),
+                lane.is_marker.eq(self.markers & (lane_place == 0)),
             ]
             with m.If(self.i.valid):
                 m.d.sync += [started.eq(1), place.eq(lane_place + 1)]
+        return train_begins
 
-        # Second stage: the lane's place in its FPDU.
-        begins = Signal(init=1)  # the next lane that is not a marker holds ULPDU_Length
-        ends = Signal()  # the lane is the CRC
-        fresh = Signal(init=1)  # the lane is the first of the FPDU, or a marker before it
-        left = Signal(15)  # lanes from the previous lane to the CRC
-        length = Signal(16)
-        tail = Signal()  # the lane before the CRC has octets of the ULPDU's last beat
+    def _delimit(self, m, goes, lane, train_begins):
+        """Second stage: the lane's place in its FPDU."""
         stopped = Signal()
         announced = Signal(16)
-        too_long = Signal()
-        if many:
+        if self._many:
             maximum = Signal(16, reset_less=True)
             resumes = Signal()  # the lane is the first of a train
             with m.If(goes):
                 m.d.sync += [maximum.eq(self.maximum), resumes.eq(train_begins)]
-            comes = goes & there & (resumes | ~stopped)
-            with m.If(comes):
+            m.d.comb += lane.comes.eq(goes & lane.there & (resumes | ~stopped))
+            with m.If(lane.comes):
                 m.d.sync += stopped.eq(0)
         else:
             maximum = self.maximum
-            comes = goes & there & ~stopped
-        m.d.comb += [announced.eq(swap_octets(word[:16])), too_long.eq(announced > maximum)]
-        with m.If(comes):
-            m.d.sync += fresh.eq(ends & ~is_marker)
-        with m.If(comes & ~is_marker):
-            m.d.sync += begins.eq(ends)
-            with m.If(begins):
+            m.d.comb += lane.comes.eq(goes & lane.there & ~stopped)
+        m.d.comb += [announced.eq(swap_octets(lane.word[:16])), lane.too_long.eq(announced > maximum)]
+        with m.If(lane.comes):
+            m.d.sync += lane.fresh.eq(lane.ends & ~lane.is_marker)
+        with m.If(lane.comes & ~lane.is_marker):
+            m.d.sync += lane.begins.eq(lane.ends)
+            with m.If(lane.begins):
                 m.d.sync += [
-                    length.eq(announced),
-                    left.eq((announced + 2 + 3)[2:]),
-                    ends.eq(announced <= 2),
-                    tail.eq((announced[:2] == 1) | (announced[:2] == 2)),
-                    stopped.eq(too_long),
+                    lane.length.eq(announced),
+                    lane.left.eq((announced + 2 + 3)[2:]),
+                    lane.ends.eq(announced <= 2),
+                    lane.tail.eq((announced[:2] == 1) | (announced[:2] == 2)),
+                    stopped.eq(lane.too_long),
                 ]
             with m.Else():
-                m.d.sync += [left.eq(left - 1), ends.eq(~ends & (left == 2))]
+                m.d.sync += [lane.left.eq(lane.left - 1), lane.ends.eq(~lane.ends & (lane.left == 2))]
 
-        # Beats of the ULPDU, from the third octet of the FPDU on. The last beat is sent with the CRC's lane.
+    def _gather(self, m, goes, lane):
+        """Beats of the ULPDU, from the third octet of the FPDU on. The last beat is sent with the CRC's lane."""
         upper = Signal(16, reset_less=True)
         beat = Signal(32, reset_less=True)
         gives = Signal()
         last = Signal()
         over = Signal()
-        with m.If(comes & ~is_marker):
-            m.d.sync += upper.eq(word[16:])
-            with m.If(~ends | tail):
-                m.d.sync += beat.eq(upper | (word[:16] << 16))
+        with m.If(lane.comes & ~lane.is_marker):
+            m.d.sync += upper.eq(lane.word[16:])
+            with m.If(~lane.ends | lane.tail):
+                m.d.sync += beat.eq(upper | (lane.word[:16] << 16))
+        whole = lane.tail | lane.ends | (lane.left != 2)
         with m.If(goes):
             m.d.sync += [
-                gives.eq(comes & ~is_marker & Mux(begins, too_long, tail | ends | (left != 2))),
-                last.eq(begins | ends),
-                over.eq(begins),
+                gives.eq(lane.comes & ~lane.is_marker & Mux(lane.begins, lane.too_long, whole)),
+                last.eq(lane.begins | lane.ends),
+                over.eq(lane.begins),
             ]
+        return {"valid": gives, "data": beat, "last": last, "over": over}
 
-        # CRC and markers. A marker before ULPDU_Length has FPDUPTR 0.
+    def _check(self, m, lane):
+        """CRC and markers. A marker before ULPDU_Length has FPDUPTR 0."""
+        comes, is_marker, fresh = lane.comes, lane.is_marker, lane.fresh
         crc = Signal(32, reset_less=True)
         passed = Signal(14)  # lanes since ULPDU_Length
         size = Signal(15, reset_less=True)
@@ -157,30 +164,33 @@ class LaneReceiver(wiring.Component):
         pointer = Signal(16)
         astray = Signal()
         first_astray = Signal(16, reset_less=True)
-        m.d.comb += pointer.eq(swap_octets(word[16:]))
+        m.d.comb += pointer.eq(swap_octets(lane.word[16:]))
         wrong = is_marker & (pointer[2:] != passed)
         with m.If(comes):
             m.d.sync += [
-                crc.eq(times(WORD, Mux(fresh, Const(ONES, 32), crc) ^ word)),
+                crc.eq(times(WORD, Mux(fresh, Const(ONES, 32), crc) ^ lane.word)),
                 marks.eq(Mux(fresh, 0, marks) + is_marker),
                 astray.eq((astray & ~fresh) | wrong),
                 led.eq(Mux(fresh, is_marker, led)),
-                passed.eq(Mux(ends & ~is_marker, 0, passed + ~(begins & is_marker))),
+                passed.eq(Mux(lane.ends & ~is_marker, 0, passed + ~(lane.begins & is_marker))),
                 size.eq(passed + 1 + led),
             ]
             with m.If(wrong & (fresh | ~astray)):
                 m.d.sync += first_astray.eq(pointer)
-        if many:  # the lane behind one that is discarded begins an FPDU
-            with m.If(comes & ~is_marker & begins & too_long):
-                m.d.sync += [begins.eq(1), ends.eq(0), fresh.eq(1), passed.eq(0)]
+        if self._many:  # the lane behind one that is discarded begins an FPDU
+            with m.If(comes & ~is_marker & lane.begins & lane.too_long):
+                m.d.sync += [lane.begins.eq(1), lane.ends.eq(0), fresh.eq(1), passed.eq(0)]
+        return {"good": crc == apply(WORD, ONES), "astray": astray, "pointer": first_astray, "size": size,
+                "markers": marks}  # fmt: skip
 
-        # Third stage: the verdict. The comparison of the CRC takes a cycle.
+    def _judge(self, m, goes, beat, length, findings):
+        """Third stage: the verdict. The comparison of the CRC takes a cycle."""
         judged = Signal(data.StructLayout({
             "valid": 1, "data": 32, "last": 1, "over": 1, "good": 1, "astray": 1, "length": 16, "pointer": 16,
             "size": 15, "markers": 8, "empty": 1, **connection_field(self.connections),
         }))  # fmt: skip
         enable = self.enable
-        if many:  # of the beat in this stage
+        if self._many:  # of the beat in this stage
             connection = self.i.payload.connection
             for stage in (2, 3):
                 before = enable, connection
@@ -190,40 +200,42 @@ class LaneReceiver(wiring.Component):
                     m.d.sync += [enable.eq(before[0]), connection.eq(before[1])]
             with m.If(goes):
                 m.d.sync += judged.connection.eq(connection)
-            m.d.comb += [
-                given.i.payload.connection.eq(judged.connection),
-                self.idle.eq(~(there | gives | judged.valid | given.o.valid)),
-            ]
+        facts = {**beat, **findings, "good": findings["good"] | ~enable, "length": length, "empty": length == 0}
         with m.If(goes):
-            m.d.sync += [
-                judged.valid.eq(gives),
-                judged.data.eq(beat),
-                judged.last.eq(last),
-                judged.over.eq(over),
-                judged.good.eq((crc == apply(WORD, ONES)) | ~enable),
-                judged.astray.eq(astray),
-                judged.length.eq(length),
-                judged.pointer.eq(first_astray),
-                judged.size.eq(size),
-                judged.markers.eq(marks),
-                judged.empty.eq(length == 0),
-            ]
-        out = given.i.payload
+            m.d.sync += [judged[name].eq(fact) for name, fact in facts.items()]
+        return judged
+
+    def _send(self, m, judged, given):
+        out = given.payload
         m.d.comb += [
-            given.i.valid.eq(judged.valid),
-            out.data.eq(judged.data),
-            out.last.eq(judged.last),
+            given.valid.eq(judged.valid),
+            *(out[name].eq(judged[name]) for name in (
+                "data", "last", "size", "markers", "length", *connection_field(self.connections),
+            )),
             out.octets.eq(Mux(judged.length[:2] == 0, Mux(judged.empty, 0, 4), judged.length[:2])),
-            out.size.eq(judged.size),
-            out.markers.eq(judged.markers),
-            out.length.eq(judged.length),
             out.value.eq(judged.length),
             out.none.eq(judged.over),
-        ]
+        ]  # fmt: skip
         with m.If(judged.over):
             m.d.comb += out.cause.eq(Cause.RX_LENGTH)
         with m.Elif(~judged.good):
             m.d.comb += out.cause.eq(Cause.CRC)
         with m.Elif(judged.astray):
             m.d.comb += [out.cause.eq(Cause.FPDUPTR), out.value.eq(judged.pointer)]
-        return m
+
+
+class _Lane:
+    """The lane in the second stage of :class:`LaneReceiver`, and its place in its FPDU."""
+
+    def __init__(self):
+        self.there = Signal()
+        self.word = Signal(32, reset_less=True)
+        self.is_marker = Signal()
+        self.comes = Signal()  # it is there, and not discarded
+        self.begins = Signal(init=1)  # the next lane that is not a marker holds ULPDU_Length
+        self.ends = Signal()  # the lane is the CRC
+        self.fresh = Signal(init=1)  # the lane is the first of the FPDU, or a marker before it
+        self.left = Signal(15)  # lanes from the previous lane to the CRC
+        self.tail = Signal()  # the lane before the CRC has octets of the ULPDU's last beat
+        self.length = Signal(16)
+        self.too_long = Signal()

@@ -120,40 +120,23 @@ class TrainAligner(wiring.Component):
     def _join(self, m, goes, given):
         """Third stage: lanes are put behind those that are held. Return whether some are held."""
         lanes, o = self.lanes, self.o.payload
-        width = 4 * lanes
-        bits = (lanes - 1).bit_length()
         held = Signal(32 * lanes, reset_less=True)
         count = Signal(range(lanes + 1))  # lanes that are held
         final = Signal()  # they are the FPDU's last ones
-        fpdu = Signal(data.StructLayout({
-            "length": 16, "too_long": 1, "crc": 1, "connection": connection_shape(self.connections),
-        }), reset_less=True)  # fmt: skip
-        left = Signal(16, reset_less=True)  # octets of the ULPDU that have not been sent
-        gives = Signal()  # the next beat has some of them, or the ULPDU has none and this is its beat
-        marked = Signal()  # a marker precedes lane ``place``
-        place = Signal(range(lanes + 1))
-        marker = Signal(32, reset_less=True)
         stopped = Signal()  # the rest of the train is discarded
-
         arrives = Signal()
         base = Signal(range(lanes + 1))  # the place of the lanes that arrive
         reach = Signal(range(2 * lanes + 1))
         over = Signal()  # a beat is full, and the lane behind it is there
         sends = Signal()
-        ends = Signal()
-        has_marker = Signal()
-        marker_place = Signal(range(2 * lanes + 1))
         m.d.comb += [
             arrives.eq(given.valid & (given.first | ~stopped)),
             base.eq(Mux(final, 0, count)),
             reach.eq(base + given.count),
             over.eq(arrives & (reach > lanes)),
             sends.eq(final | over),
-            ends.eq(gives & (fpdu.too_long | ~left[bits + 2:].any() | (left == width))),
-            has_marker.eq((marked & ~final) | given.marked),
-            marker_place.eq(Mux(marked & ~final, place, base + given.place)),
         ]
-        turned = rotate_lanes(m, given.data, base[:bits])
+        turned = rotate_lanes(m, given.data, base[:(lanes - 1).bit_length()])
         with m.If(goes & arrives):
             m.d.sync += [
                 held.eq(Cat(
@@ -162,20 +145,11 @@ class TrainAligner(wiring.Component):
                 count.eq(Mux(over, reach - lanes, reach)),
                 final.eq(given.last | (given.first & given.too_long)),
                 stopped.eq(given.first & given.too_long),
-                marked.eq(has_marker & (~over | (marker_place >= lanes))),
-                place.eq(Mux(over, marker_place - lanes, marker_place)),
             ]
-            with m.If(given.marked):
-                m.d.sync += marker.eq(given.marker)
         with m.Elif(goes & final):
-            m.d.sync += [count.eq(0), final.eq(0), marked.eq(0)]
-        with m.If(goes & arrives & given.first):
-            m.d.sync += [
-                *(fpdu[name].eq(given[name]) for name in fpdu.shape().members), left.eq(given.length), gives.eq(1),
-            ]  # fmt: skip
-        with m.Elif(goes & sends):
-            m.d.sync += [left.eq(left - width), gives.eq(gives & ~ends)]
-
+            m.d.sync += [count.eq(0), final.eq(0)]
+        fpdu = self._measure(m, given, goes & arrives & given.first, goes & sends)
+        self._mark(m, goes, given, arrives, base, over, final)
         m.d.sync += [
             self.o.valid.eq(goes & sends),
             o.data.eq(Cat(
@@ -184,12 +158,56 @@ class TrainAligner(wiring.Component):
             )),
             o.count.eq(Mux(final, Mux(fpdu.too_long, 1, count), lanes)),
             o.last.eq(final),
-            o.marked.eq(marked | (given.marked & ~final)),
-            o.place.eq(Mux(marked, place, marker_place)),
-            o.marker.eq(Mux(marked, marker, given.marker)),
+        ]  # fmt: skip
+        return count != 0
+
+    def _measure(self, m, given, begins, sends):
+        """The octets of the ULPDU in each beat. Return what is known of the FPDU."""
+        bits, width, o = (self.lanes - 1).bit_length(), 4 * self.lanes, self.o.payload
+        fpdu = Signal(data.StructLayout({
+            "length": 16, "too_long": 1, "crc": 1, "connection": connection_shape(self.connections),
+        }), reset_less=True)  # fmt: skip
+        left = Signal(16, reset_less=True)  # octets of the ULPDU that have not been sent
+        gives = Signal()  # the next beat has some of them, or the ULPDU has none and this is its beat
+        ends = Signal()
+        m.d.comb += ends.eq(gives & (fpdu.too_long | ~left[bits + 2:].any() | (left == width)))
+        with m.If(begins):
+            m.d.sync += [
+                *(fpdu[name].eq(given[name]) for name in fpdu.shape().members), left.eq(given.length), gives.eq(1),
+            ]  # fmt: skip
+        with m.Elif(sends):
+            m.d.sync += [left.eq(left - width), gives.eq(gives & ~ends)]
+        m.d.sync += [
             o.gives.eq(gives),
             o.ends.eq(ends),
             o.octets.eq(left),
             *(o[name].eq(fpdu[name]) for name in fpdu.shape().members),
-        ]  # fmt: skip
-        return count != 0
+        ]
+        return fpdu
+
+    def _mark(self, m, goes, given, arrives, base, over, final):
+        """The marker that was cut out precedes a lane of the beat that is sent, or of a later one."""
+        lanes, o = self.lanes, self.o.payload
+        marked = Signal()  # a marker precedes lane ``place``
+        place = Signal(range(lanes + 1))
+        marker = Signal(32, reset_less=True)
+        has_marker = Signal()
+        marker_place = Signal(range(2 * lanes + 1))
+        m.d.comb += [
+            has_marker.eq((marked & ~final) | given.marked),
+            marker_place.eq(Mux(marked & ~final, place, base + given.place)),
+        ]
+        with m.If(goes & arrives):
+            m.d.sync += [
+                marked.eq(has_marker & (~over | (marker_place >= lanes))),
+                place.eq(Mux(over, marker_place - lanes, marker_place)),
+            ]
+            with m.If(given.marked):
+                m.d.sync += marker.eq(given.marker)
+        with m.Elif(goes & final):
+            m.d.sync += marked.eq(0)
+        m.d.sync += [
+            o.marked.eq(marked | (given.marked & ~final)),
+            o.place.eq(Mux(marked, place, marker_place)),
+            o.marker.eq(Mux(marked, marker, given.marker)),
+        ]

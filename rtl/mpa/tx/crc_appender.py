@@ -55,6 +55,7 @@ class CrcAppender(wiring.Component):
         check_lanes(lanes)
         self.lanes = lanes
         self.connection = connection_field(connections)
+        self._wide = lanes > AT_ONCE
         super().__init__({
             "i": In(stream.Signature(Packet(lanes, abort=1, **carried(connections, "crc")))),
             "o": Out(stream.Signature(Packet(lanes, **self.connection))),
@@ -62,38 +63,44 @@ class CrcAppender(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        lanes = self.lanes
-        i, o = self.i.payload, self.o.payload
-
+        lanes, wide = self.lanes, self._wide
         # One queue for beats that wait for their CRC, another one for CRCs that wait for their beat.
-        # Octets of wide beats come straight from memory: a register for them would be stalled by too late a signal.
-        wide = lanes > AT_ONCE
         m.submodules.beats = beats = ReadyFifo(_Queued(lanes, self.connection), DEPTH)
         m.submodules.crc = crc = Crc32c(lanes)
         m.submodules.crcs = crcs = (ReadyFifo if wide else Fifo)(32, DEPTH)
         _feed(m, self.i, beats, crc)
-        if wide:
-            m.submodules.octets = octets = Fifo(32 * lanes, DEPTH)
-            m.d.comb += [
-                octets.i.valid.eq(self.i.valid),
-                octets.i.payload.eq(i.data),
-                octets.o.ready.eq(beats.o.ready),
-            ]
-            queued = octets.o.payload
-        else:
-            m.d.comb += beats.i.payload.data.eq(i.data)
-            queued = beats.o.payload.data
+        queued = self._queue(m, beats)
+        self._complete(m, crc, crcs)
+        self._append(m, beats.o, queued, crcs.o)
+        return m
+
+    def _queue(self, m, beats):
+        """Put beats into their queue. Return the octets of the beat at its output."""
+        i, beat = self.i.payload, beats.i.payload
         cuts = Signal()  # the last lane is left out
         fills = i.octets[-1] & ~cuts  # all lanes are in use
         m.d.comb += [
             cuts.eq(i.last & i.abort & ~i.crc),
-            beats.i.payload.used.eq(i.octets[2:] - cuts),
-            beats.i.payload.ends.eq(i.last & ~fills),
-            beats.i.payload.full.eq(i.last & fills),
-            *(beats.i.payload[name].eq(i[name]) for name in self.connection),
+            beat.used.eq(i.octets[2:] - cuts),
+            beat.ends.eq(i.last & ~fills),
+            beat.full.eq(i.last & fills),
+            *(beat[name].eq(i[name]) for name in self.connection),
         ]
+        if not self._wide:
+            m.d.comb += beat.data.eq(i.data)
+            return beats.o.payload.data
+        # Octets of wide beats come straight from memory: a register for them would be stalled by too late a signal.
+        m.submodules.octets = octets = Fifo(32 * self.lanes, DEPTH)
+        m.d.comb += [
+            octets.i.valid.eq(self.i.valid),
+            octets.i.payload.eq(i.data),
+            octets.o.ready.eq(beats.o.ready),
+            beat.place.eq(Cat(i.last & ~fills & (beat.used == n) for n in range(self.lanes))),
+        ]
+        return octets.o.payload
 
-        # Undo the lanes of zeros, UNDONE bits of their number per cycle; the result is the CRC.
+    def _complete(self, m, crc, crcs):
+        """Undo the lanes of zeros, UNDONE bits of their number per cycle; the result is the CRC. Queue it."""
         done, z, missing = crc.z_valid, crc.z, crc.missing
         stages = range(0, len(missing), UNDONE)
         for at in stages:
@@ -102,7 +109,7 @@ class CrcAppender(wiring.Component):
             z = Signal(32, name=f"z_{at}", reset_less=True)
             missing = Signal.like(missing, name=f"missing_{at}", reset_less=True)
             m.d.sync += [done.eq(before[0]), z.eq(before[1]), missing.eq(before[2])]
-        abort, enable = i.abort, i.crc
+        abort, enable = self.i.payload.abort, self.i.payload.crc
         for stage in range(crc.latency + len(stages)):
             before = abort, enable
             abort, enable = (Signal(name=f"{name}_{stage}", reset_less=True) for name in ("abort", "enable"))
@@ -113,34 +120,30 @@ class CrcAppender(wiring.Component):
             crcs.i.payload.eq(Mux(enable, times(BASIS, z) ^ (~abort).replicate(32), 0)),
         ]
 
+    def _append(self, m, beats, queued, crcs):
+        """Send beats, each last one with its CRC, or the CRC behind it."""
+        lanes, wide = self.lanes, self._wide
         # A wide beat is registered with its CRC: too many octets depend on ``ready``, which may come late.
         m.submodules.given = given = (Buffer if wide else Through)(self.o.payload.shape())
         wiring.connect(m, given.o, wiring.flipped(self.o))
-        o = given.i.payload
-        beat, field = beats.o.payload, crcs.o.payload
+        o, beat = given.i.payload, beats.payload
         alone = Signal()  # the full last beat has been sent, but stays at the queue's output; the CRC follows
         lane = Signal(range(lanes))  # of the CRC
-        m.d.comb += lane.eq(Mux(alone, 0, beat.used))
-        if wide:
-            m.d.comb += beats.i.payload.place.eq(Cat(
-                i.last & ~fills & (beats.i.payload.used == n) for n in range(lanes)
-            ))
-            # Of a beat with the CRC alone, no other lane has a meaning.
-            holds = beat.place | alone
-        else:
-            holds = Cat((alone | beat.ends) & (lane == n) for n in range(lanes))
+        # Of a beat with the CRC alone, no other lane has a meaning.
+        places = Cat((alone | beat.ends) & (lane == n) for n in range(lanes))
+        holds = beat.place | alone if wide else places
         m.d.comb += [
-            o.data.eq(Cat(Mux(holds[n], field, queued.word_select(n, 32)) for n in range(lanes))),
+            lane.eq(Mux(alone, 0, beat.used)),
+            o.data.eq(Cat(Mux(holds[n], crcs.payload, queued.word_select(n, 32)) for n in range(lanes))),
             o.octets.eq(Array(range(4, 4 * lanes + 4, 4))[lane]),
             o.last.eq(alone | beat.ends),
             *(o[name].eq(beat[name]) for name in self.connection),
-            given.i.valid.eq(Mux(alone, crcs.o.valid, beats.o.valid & (crcs.o.valid | ~beat.ends))),
-            beats.o.ready.eq(given.i.ready & Mux(alone | beat.ends, crcs.o.valid, ~beat.full)),
-            crcs.o.ready.eq(given.i.ready & (alone | beat.ends)),  # a CRC that is valid has its beat at the output
+            given.i.valid.eq(Mux(alone, crcs.valid, beats.valid & (crcs.valid | ~beat.ends))),
+            beats.ready.eq(given.i.ready & Mux(alone | beat.ends, crcs.valid, ~beat.full)),
+            crcs.ready.eq(given.i.ready & (alone | beat.ends)),  # a CRC that is valid has its beat at the output
         ]
         with m.If(given.i.valid & given.i.ready):
             m.d.sync += alone.eq(~alone & beat.full)
-        return m
 
 
 def crc_appender(lanes: int, connections: int = 1) -> CrcAppender | LaneAppender:

@@ -144,26 +144,7 @@ class MarkerInserter(wiring.Component):
         rows.switch(m, beat.connection, changes, self.clear)
         m.d.comb += [self.connection.eq(rows.active), self.placed.eq(moves & beat.last)]
 
-        # The previous beat's marker is counted one beat late, because ``marked`` is late in the cycle.
-        counts = Signal()
-        first = Signal(init=1)
-        leads = first & (state.place == 0)  # a marker here precedes ULPDU_Length, and is not inside the FPDU
-        low = Signal(7)
-        intervals = Signal(7)
-        lanes_before = Signal(range(lanes))
-        passed = Signal.like(intervals)  # intervals from ULPDU_Length to the next marker, over ``low`` lanes
-        waiting = Signal.like(lanes_before)  # lanes that wait
-        m.d.comb += [passed.eq(intervals + counts), waiting.eq(lanes_before + counts)]
-        pointer = Cat(Mux(first, state.place, low), passed)  # FPDUPTR, in lanes
-        with m.If(moves):
-            m.d.sync += [
-                first.eq(beat.last),
-                counts.eq(marked & ~beat.last),
-                low.eq(Mux(leads, INTERVAL - 1, pointer[:7])),
-                intervals.eq(Mux(beat.last, 0, Mux(leads, -1, passed))),
-                lanes_before.eq(Mux(beat.last, 0, waiting)),
-            ]
-
+        waiting, pointer = self._point(m, moves, beat.last, marked, state.place)
         m.d.comb += [
             o.valid.eq(i.valid & has_place),
             i.ready.eq(o.ready & (has_place | ~i.valid)),
@@ -182,6 +163,29 @@ class MarkerInserter(wiring.Component):
             placed.abort.eq(beat.abort),
             *(placed[name].eq(beat[name]) for name in self.carried),
         ]
+
+    def _point(self, m, moves, last, marked, place):
+        """Count markers and lanes. Return the number of waiting lanes, and the FPDUPTR of the next marker, in lanes."""
+        # The previous beat's marker is counted one beat late, because ``marked`` is late in the cycle.
+        counts = Signal()
+        first = Signal(init=1)
+        leads = first & (place == 0)  # a marker here precedes ULPDU_Length, and is not inside the FPDU
+        low = Signal(7)
+        intervals = Signal(7)
+        lanes_before = Signal(range(self.lanes))
+        passed = Signal.like(intervals)  # intervals from ULPDU_Length to the next marker, over ``low`` lanes
+        waiting = Signal.like(lanes_before)  # lanes that wait
+        m.d.comb += [passed.eq(intervals + counts), waiting.eq(lanes_before + counts)]
+        pointer = Cat(Mux(first, place, low), passed)
+        with m.If(moves):
+            m.d.sync += [
+                first.eq(last),
+                counts.eq(marked & ~last),
+                low.eq(Mux(leads, INTERVAL - 1, pointer[:7])),
+                intervals.eq(Mux(last, 0, Mux(leads, -1, passed))),
+                lanes_before.eq(Mux(last, 0, waiting)),
+            ]
+        return waiting, pointer
 
     def _fill(self, m, beat, filled):
         """Whether the waiting lanes will need a beat of their own, and how many lanes of the last beat are used."""

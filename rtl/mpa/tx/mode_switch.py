@@ -35,51 +35,21 @@ class TxModeSwitch(ModeSwitch):
     def elaborate(self, platform):
         m = Module()
         i = self.i.payload
-        count = Mux(i.last, i.octets, 4 * self.lanes)
-        none = Signal()  # ``room`` is 0
-        there = Signal()  # a beat is present
-        inside = Signal()  # a packet has begun and not ended
-        wanted = Signal(16)  # octets of the beat, or of its whole packet if more are announced
-        is_near = Signal()  # ``room`` is less than 2^16
-        surplus = Signal(signed(17))  # if so, octets of ``wanted`` that exceed it
-        over = Signal()
-        # The beat at the input, a cycle late: it stays there until it is sent.
-        came = Signal()
-        leaving = Signal.like(i.octets)
-        empty = Signal()
-        exceeds = Signal()  # it has more octets than its packet announced
-        ends = Signal()
-        m.d.sync += [
-            came.eq(self.i.valid),
-            leaving.eq(count),
-            empty.eq(count == 0),
-            exceeds.eq((i.length[len(count):] == 0) & (count > i.length[:len(count)])),
-            ends.eq(i.last),
-        ]
         m.d.comb += [
             self.mpa.payload.eq(i),
             *(self.stream.payload[name].eq(i[name]) for name in Packet(self.lanes).members),
         ]
+        # The beat at the input, a cycle late: it stays there until it is sent.
+        count = Mux(i.last, i.octets, 4 * self.lanes)
+        leaving = Signal.like(i.octets)
+        empty = Signal()
+        ends = Signal()
+        m.d.sync += [leaving.eq(count), empty.eq(count == 0), ends.eq(i.last)]
+        inside = Signal()  # a packet has begun and not ended
         counted = StreamCount(m, self)
         with m.FSM():
             counted.measure(m, then="Look")
-            with m.State("Look"):
-                m.d.sync += [
-                    none.eq(counted.room == 0),
-                    there.eq(came),
-                    wanted.eq(Mux(inside | exceeds, leaving, i.length)),
-                ]
-                m.next = "Compare"
-            with m.State("Compare"):
-                m.d.sync += [is_near.eq(counted.room[16:] == 0), surplus.eq(wanted - counted.room[:16])]
-                m.next = "Weigh"
-            with m.State("Weigh"):
-                m.d.sync += over.eq(is_near & ~surplus[-1] & (surplus[:-1] != 0))
-                m.next = "Measure"
-                with m.If(none & ~inside):
-                    counted.enter_mpa(m, EventKind.TX_MPA)
-                with m.Elif(there):
-                    m.next = "Pass"
+            surplus, over = self._weigh(m, counted, count, leaving, inside)
             with m.State("Pass"):
                 with m.If(over):
                     report(m, counted.event, EventKind.ERROR, detail=Cause.TX_STREAM, value=surplus)
@@ -100,3 +70,37 @@ class TxModeSwitch(ModeSwitch):
             with m.State("Stopped"):
                 m.d.comb += [self.state.eq(DirectionState.STOPPED), self.i.ready.eq(1)]
         return m
+
+    def _weigh(self, m, counted, count, leaving, inside):
+        """Compare the packet with the rest of stream mode. Return how far it exceeds that, and whether it does."""
+        length = self.i.payload.length
+        came = Signal()  # a beat was at the input a cycle ago
+        exceeds = Signal()  # it has more octets than its packet announced
+        none = Signal()  # ``room`` is 0
+        there = Signal()  # a beat is present
+        wanted = Signal(16)  # octets of the beat, or of its whole packet if more are announced
+        is_near = Signal()  # ``room`` is less than 2^16
+        surplus = Signal(signed(17))  # if so, octets of ``wanted`` that exceed it
+        over = Signal()
+        m.d.sync += [
+            came.eq(self.i.valid),
+            exceeds.eq((length[len(count):] == 0) & (count > length[:len(count)])),
+        ]
+        with m.State("Look"):
+            m.d.sync += [
+                none.eq(counted.room == 0),
+                there.eq(came),
+                wanted.eq(Mux(inside | exceeds, leaving, length)),
+            ]
+            m.next = "Compare"
+        with m.State("Compare"):
+            m.d.sync += [is_near.eq(counted.room[16:] == 0), surplus.eq(wanted - counted.room[:16])]
+            m.next = "Weigh"
+        with m.State("Weigh"):
+            m.d.sync += over.eq(is_near & ~surplus[-1] & (surplus[:-1] != 0))
+            m.next = "Measure"
+            with m.If(none & ~inside):
+                counted.enter_mpa(m, EventKind.TX_MPA)
+            with m.Elif(there):
+                m.next = "Pass"
+        return surplus, over
