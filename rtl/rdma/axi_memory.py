@@ -72,12 +72,10 @@ class AxiMemory(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         size = (4 * self.lanes).bit_length() - 1  # octets of a word: 2 to this power
-        for channel in ("aw", "ar"):
-            m.d.comb += [
-                getattr(self, f"m_axi_{channel}size").eq(size),
-                getattr(self, f"m_axi_{channel}burst").eq(INCR),
-                getattr(self, f"m_axi_{channel}cache").eq(CACHE),
-            ]
+        m.d.comb += [
+            self.m_axi_awsize.eq(size), self.m_axi_awburst.eq(INCR), self.m_axi_awcache.eq(CACHE),
+            self.m_axi_arsize.eq(size), self.m_axi_arburst.eq(INCR), self.m_axi_arcache.eq(CACHE),
+        ]  # fmt: skip
         m.d.comb += self.fault.eq(
             self.port.write_fault | (self.m_axi_rvalid & self.m_axi_rready & (self.m_axi_rresp != 0))
         )

@@ -4,6 +4,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.mpa.datapath import mpa_streams
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.memory import BlockMemory
@@ -59,16 +60,9 @@ class BlockRdmaDatapath(wiring.Component):
         m.submodules.path = path = self.path
         m.submodules.memory = memory = self.memory
         m.submodules.window = window = MemoryWindow(self.lanes, memory.octets)
-        connect, flipped = wiring.connect, wiring.flipped
-        for name in mpa_streams(self.lanes):
-            connect(m, flipped(getattr(self, name)), getattr(path, name))
-        if "samples" in self._more:
-            connect(m, flipped(self.samples), path.samples)
-        if "tick" in self._more:
-            m.d.comb += path.tick.eq(self.tick)
-        connect(m, path.memory, window.port)
-        connect(m, window.main, memory.port)
-        m.d.comb += [self.reset.eq(path.reset), self.irq.eq(path.irq)]
+        expose(m, path, self, (*mpa_streams(self.lanes), *self._more, "irq", "reset"))
+        wiring.connect(m, path.memory, window.port)
+        wiring.connect(m, window.main, memory.port)
         of_window = self.bus.address[4:] == WINDOW_PAGE >> 6
         connect_pages(m, self.bus, ((path.bus, ~of_window), (window.bus, of_window)))
         return m

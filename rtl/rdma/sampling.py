@@ -6,6 +6,7 @@ from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.lib.rows import Clear, connection_shape
 from open_rnic.rtl.mpa.datapath import mpa_streams
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
@@ -82,23 +83,19 @@ class Sampler(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.writer = writer = self.writer
-        connect, flipped = wiring.connect, wiring.flipped
-        for ours, its in ((self.port, writer.port), (self.main, writer.main), (self.work, writer.work)):
-            connect(m, flipped(ours), its)
+        expose(m, writer, self, ("port", "main", "work", "done", "tick"))
         reset = Signal()
         m.d.comb += [
-            writer.done.eq(self.done),
-            writer.tick.eq(self.tick),
             reset.eq(self.clear.now & (self.clear.of == self.connection)),
             writer.reset.eq(reset),
             self.active.eq(writer.samples.valid & writer.samples.ready),
         ]
         if self.generator:
             m.submodules.generator = generator = self.generator
-            connect(m, generator.o, writer.samples)
+            wiring.connect(m, generator.o, writer.samples)
             m.d.comb += generator.reset.eq(reset)
         else:
-            connect(m, flipped(self.samples), writer.samples)
+            expose(m, writer, self, ["samples"])
         self._access(m, reset)
         return m
 
@@ -180,21 +177,13 @@ class SamplingDatapath(wiring.Component):
         m = Module()
         m.submodules.path = path = self.path
         m.submodules.sampler = sampler = self.sampler
-        connect, flipped = wiring.connect, wiring.flipped
-        for name in mpa_streams(self.lanes):
-            connect(m, flipped(getattr(self, name)), getattr(path, name))
+        connect = wiring.connect
+        expose(m, path, self, (*mpa_streams(self.lanes), "irq", "reset"))
+        expose(m, sampler, self, ("samples", "tick"))
         connect(m, path.memory, sampler.port)
-        connect(m, sampler.main, flipped(self.memory))
+        connect(m, sampler.main, wiring.flipped(self.memory))
         connect(m, sampler.work, path.fabric)
-        if not sampler.generator:
-            connect(m, flipped(self.samples), sampler.samples)
-        m.d.comb += [
-            sampler.done.eq(path.fabric_done),
-            sampler.tick.eq(self.tick),
-            sampler.clear.now.eq(path.reset),
-            self.reset.eq(path.reset),
-            self.irq.eq(path.irq),
-        ]
+        m.d.comb += [sampler.done.eq(path.fabric_done), sampler.clear.now.eq(path.reset)]
         of_samples = is_of_samples(self.bus.address)
         connect_pages(m, self.bus, ((path.bus, ~of_samples), (sampler.bus, of_samples)))
         return m

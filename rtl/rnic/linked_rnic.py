@@ -7,6 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import packet
+from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.link.datagrams import DatagramPort
 from open_rnic.rtl.link.link import Link
 from open_rnic.rtl.link.protocol import LINK_PORT
@@ -106,10 +107,7 @@ class LinkedRnic(wiring.Component):
             m.d.comb += window.reset.eq(rnic.reset)
         connect(m, flipped(self.rx_frames), rnic.rx_frames)
         connect(m, rnic.tx_frames, flipped(self.tx_frames))
-        if "samples" in self.signature.members:
-            connect(m, flipped(self.samples), rnic.samples)
-        for name in self._memories:
-            connect(m, getattr(rnic, name), flipped(getattr(self, name)))
+        expose(m, rnic, self, ("samples", *self._memories))
         failed = rnic.receive_memory_failed | rnic.send_memory_failed if self._memories else 0
         waits = window.waits if window else rnic.waits
         m.d.comb += [

@@ -32,8 +32,15 @@ def join(m: Module, path, control) -> None:
     """Connect the registers of a :class:`.NetworkPath` to it."""
     connect(m, control.command, path.command)
     m.d.comb += [
-        *(getattr(path, name).eq(getattr(control, name)) for name in ("mac", "address", "prefix", "gateway", "show")),
-        *(getattr(control, name).eq(getattr(path, name)) for name in ("status", "peer", "ports", "changed")),
+        path.mac.eq(control.mac),
+        path.address.eq(control.address),
+        path.prefix.eq(control.prefix),
+        path.gateway.eq(control.gateway),
+        path.show.eq(control.show),
+        control.status.eq(path.status),
+        control.peer.eq(path.peer),
+        control.ports.eq(path.ports),
+        control.changed.eq(path.changed),
         control.counts.eq(path.counts),
         control.conflict.eq(path.conflict),
     ]

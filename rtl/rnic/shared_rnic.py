@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Out, connect
 
+from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 from open_rnic.rtl.rnic.registers import PAGE_BITS
@@ -17,6 +18,11 @@ from open_rnic.rtl.tcp.path import NetworkPath
 from open_rnic.rtl.tcp.path_control import PathControl
 
 __all__ = ["SharedRnic"]
+
+_OF_PATH = (
+    "rx_frames", "tx_frames", "udp_rx", "udp_tx", "receive_memory", "receive_memory_failed", "send_memory",
+    "send_memory_failed",
+)  # fmt: skip
 
 
 class SharedRnic(wiring.Component):
@@ -56,13 +62,8 @@ class SharedRnic(wiring.Component):
         self.connections = connections
         self.station = station
         members = self.path.signature.members
-        self._of_path = [
-            name for name in ("rx_frames", "tx_frames", "udp_rx", "udp_tx", "receive_memory", "send_memory")
-            if name in members
-        ]  # fmt: skip
-        failures = [name for name in ("receive_memory_failed", "send_memory_failed") if name in members]
         super().__init__({
-            "tick": In(1), **{name: members[name] for name in (*self._of_path, *failures)},
+            "tick": In(1), **{name: members[name] for name in _OF_PATH if name in members},
             "bus": In(RegisterBus(PAGE_BITS + (connections + 1).bit_length())),
             "irq": Out(1 + connections), "rdma_irq": Out(connections), "waits": Out(connections),
             **({"samples": In(stream.Signature(32))} if samples is Samples.PORT else {}),
@@ -76,17 +77,8 @@ class SharedRnic(wiring.Component):
         join(m, path, control)
         connect(m, path.shown, datapath.rings)
         connect(m, datapath.to_send, path.to_send)
-        for name in self._of_path:
-            connect(m, getattr(path, name), flipped(getattr(self, name)))
-        if "receive_memory" in self._of_path:
-            m.d.comb += [
-                self.receive_memory_failed.eq(path.receive_memory_failed),
-                self.send_memory_failed.eq(path.send_memory_failed),
-            ]
-        if "samples" in self.signature.members:
-            connect(m, flipped(self.samples), datapath.samples)
-        if self.samplers:
-            m.d.comb += datapath.tick.eq(self.tick)
+        expose(m, path, self, _OF_PATH)
+        expose(m, datapath, self, ("samples", "tick"))
         page = self.bus.address[PAGE_BITS:]
         m.d.comb += [
             path.tick.eq(self.tick),

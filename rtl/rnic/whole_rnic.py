@@ -6,6 +6,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
+from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.mac.mac import EARLY
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.port import EthernetPort
@@ -89,22 +90,7 @@ class WholeRnic(wiring.Component):
         connect(m, port.rx_frames, core.rx_frames)
         connect(m, core.tx_frames, port.tx_frames)
         connect(m, core.mac_bus, port.bus)
-        for name in self._given:
-            if name == "samples":
-                connect(m, wiring.flipped(self.samples), core.samples)
-            else:
-                connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
-        m.d.comb += [
-            core.tick.eq(self.tick),
-            port.tick.eq(self.tick),
-            core.mac_irq.eq(port.irq),
-            core.rx.eq(self.rx),
-            self.tx.eq(core.tx),
-            self.active.eq(core.active),
-            port.mdio_i.eq(self.mdio_i),
-            self.phy_reset.eq(port.phy_reset),
-            self.mdc.eq(port.mdc),
-            self.mdio_o.eq(port.mdio_o),
-            self.mdio_oe.eq(port.mdio_oe),
-        ]
+        expose(m, core, self, (*_CORE, *self._given))
+        expose(m, port, self, _PHY)
+        m.d.comb += [core.tick.eq(self.tick), port.tick.eq(self.tick), core.mac_irq.eq(port.irq)]
         return m

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from amaranth.hdl import Module, ShapeLike
 from amaranth.lib import wiring
-from amaranth.lib.wiring import connect, flipped
+from amaranth.lib.wiring import connect
 
+from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.net.net import Net
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.engine import TcpEngine
@@ -49,13 +50,5 @@ class NetworkPath(wiring.Component):
         connect(m, engine.express, net.express)
         m.d.comb += [net.tick.eq(self.tick), engine.tick.eq(self.tick), engine.soon.eq(net.tcp_soon)]
         for part, names in self._outer.items():
-            for name in names:
-                member = part.signature.members[name]
-                inside, outside = getattr(part, name), getattr(self, name)
-                if member.is_signature:
-                    connect(m, inside, flipped(outside))
-                elif member.flow is wiring.Out:
-                    m.d.comb += outside.eq(inside)
-                else:
-                    m.d.comb += inside.eq(outside)
+            expose(m, part, self, names)
         return m
