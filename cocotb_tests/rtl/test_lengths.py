@@ -12,13 +12,10 @@ import open_rnic.rtl
 RTL = Path(open_rnic.rtl.__path__[0])
 LINES = 60
 EXCEPTIONS = {
-    "mac/frame_fifo.py: FrameFifo.elaborate",
     "mac/mac.py: Mac.elaborate",
     "mac/phy.py: PhyControl.elaborate",
     "mac/port.py: EthernetPort.elaborate",
-    "mac/receiver.py: MacReceiver.elaborate",
     "mac/rgmii.py: RgmiiAdapter.elaborate",
-    "mac/transmitter.py: MacTransmitter.elaborate",
     "mpa/datapath.py: MpaDatapath._connection",
     "mpa/rx/rtr_detector.py: _Parts.__init__",
     "mpa/shared.py: SharedMpa._transmit",

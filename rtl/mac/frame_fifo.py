@@ -78,9 +78,6 @@ class FrameFifo(wiring.Component):
 
         tail = Signal(bits)
         begin = Signal(bits)  # of the frame that is being written
-        limit = Signal(bits, init=self.words)  # where ``tail`` must stop
-        before_limit = Signal(bits, init=self.words - 1)
-        full = Signal()  # may stay 1 for some cycles too long
         lost = Signal()  # the frame is to be discarded
         misfits = Signal()  # the frame cannot be stored
         taken = Signal()
@@ -91,13 +88,14 @@ class FrameFifo(wiring.Component):
             taken.eq(self.i.valid & self.i.ready),
             write.addr.eq(tail),
             write.data.eq(self.i.payload),
-            write.en.eq(taken & ~lost & ~full & ~cut),
             exchange.written.eq(begin),
         ]
+        full = self._full(m, tail, exchange.read_seen, write.en)
+        m.d.comb += write.en.eq(taken & ~lost & ~full & ~cut)
         if self.longest is None:
             m.d.comb += [self.i.ready.eq(1), misfits.eq(full)]
         else:
-            stored = Signal(range(self.longest + 1))  # words of this frame
+            stored = self._stored(m, taken, misfits)
             m.d.comb += [
                 misfits.eq((stored == self.longest) | ((stored == 0) & self.i.payload.last)),
                 self.i.ready.eq(~full | lost | misfits),
@@ -108,15 +106,6 @@ class FrameFifo(wiring.Component):
                 with m.If((stored == self.longest - 1) & ~self.i.payload.last):  # the frame ends here in any case
                     m.d.comb += [write.data.last.eq(1), write.data.octets.eq(4)]
                 m.d.comb += cut.eq(taken & misfits & (stored != 0) & ~lost)
-            with m.If(taken & self.i.payload.last):
-                m.d.write += stored.eq(0)
-            with m.Elif(taken & ~misfits):
-                m.d.write += stored.eq(stored + 1)
-        m.d.write += [
-            limit.eq(exchange.read_seen ^ self.words),
-            before_limit.eq((exchange.read_seen ^ self.words) - 1),
-            full.eq((tail == limit) | (write.en & (tail == before_limit))),
-        ]
         with m.If(write.en):
             m.d.write += tail.eq(after)
         with m.If(taken):
@@ -137,3 +126,24 @@ class FrameFifo(wiring.Component):
         head, empty = deliver(m, read, exchange.written_seen, self.o)
         m.d.comb += [exchange.read.eq(head), exchange.frozen.eq(self.frozen), self.empty.eq(empty)]
         return m
+
+    def _full(self, m, tail, read_seen, writes):
+        """Return whether there is no room for a word; this may stay 1 for some cycles too long."""
+        limit = Signal.like(tail, init=self.words)  # where ``tail`` must stop
+        before_limit = Signal.like(tail, init=self.words - 1)
+        full = Signal()
+        m.d.write += [
+            limit.eq(read_seen ^ self.words),
+            before_limit.eq((read_seen ^ self.words) - 1),
+            full.eq((tail == limit) | (writes & (tail == before_limit))),
+        ]
+        return full
+
+    def _stored(self, m, taken, misfits):
+        """Return how many words of the frame have been stored."""
+        stored = Signal(range(self.longest + 1))
+        with m.If(taken & self.i.payload.last):
+            m.d.write += stored.eq(0)
+        with m.Elif(taken & ~misfits):
+            m.d.write += stored.eq(stored + 1)
+        return stored

@@ -49,32 +49,40 @@ class MacReceiver(wiring.Component):
             "bad": Out(1),
             "discarded": Out(Discarded()),
         })
+        # The octet that was received last.
+        self._octet = Signal(8, reset_less=True)
+        self._begins = Signal()  # it is an SFD
+        self._takes = Signal()  # it is behind an SFD
+        self._ends = Signal()  # there is none, but there was one before
 
     def elaborate(self, platform):
         m = Module()
-        octets = self.octets
-        m.submodules.crc = crc = CRC32_ETHERNET(data_width=8).create()
+        rises, errs = self._classify(m)
+        ended = Signal()
+        m.d.sync += ended.eq(self._ends)
+        self._collect(m, ended)
+        oversize, complete = self._measure(m, rises)
+        self._judge(m, errs, oversize, complete, ended)
+        return m
 
-        # What the octet is.
+    def _classify(self, m):
+        """Decide what an octet is; return whether it is the first one, and whether it has an error."""
+        octets = self.octets
         ready = Signal()  # there was a gap since the reset
         carrier = Signal()  # the octet before was valid
         inside = Signal()  # there was an SFD
         is_sfd = Signal()
         rises = Signal()  # first octet
-        begins = Signal()  # SFD
-        takes = Signal()  # behind SFD
-        ends = Signal()  # there is none, but there was one before
         errs = Signal()
-        octet = Signal(8, reset_less=True)
         valid = octets.strobe & octets.valid
         m.d.comb += is_sfd.eq(octets.valid & ready & ~inside & (octets.data == SFD))
         m.d.sync += [
             rises.eq(valid & ~carrier),
-            begins.eq(octets.strobe & is_sfd),
-            takes.eq(valid & inside),
-            ends.eq(octets.strobe & ~octets.valid & carrier & ready),
+            self._begins.eq(octets.strobe & is_sfd),
+            self._takes.eq(valid & inside),
+            self._ends.eq(octets.strobe & ~octets.valid & carrier & ready),
             errs.eq(valid & octets.error),
-            octet.eq(octets.data),
+            self._octet.eq(octets.data),
         ]
         with m.If(octets.strobe):
             m.d.sync += [
@@ -82,20 +90,20 @@ class MacReceiver(wiring.Component):
                 carrier.eq(octets.valid),
                 inside.eq(octets.valid & (inside | is_sfd)),
             ]
+        return rises, errs
 
-        # Words. While one is collected, the one before is held.
+    def _collect(self, m, ended):
+        """Collect octets in words. While one is collected, the one before is held."""
         collected = Signal(32)
         held = Signal(32, reset_less=True)
         holds = Signal()
         place = Signal(range(4))  # of the next octet
         completes = Signal()  # the octet is the first one of the next word
-        ended = Signal()
-        m.d.comb += completes.eq(takes & (place == 0))
-        m.d.sync += ended.eq(ends)
-        with m.If(begins):
+        m.d.comb += completes.eq(self._takes & (place == 0))
+        with m.If(self._begins):
             m.d.sync += [collected.eq(0), place.eq(PADDING), holds.eq(0)]
-        with m.Elif(takes):
-            m.d.sync += [collected.eq(Cat(collected[8:], octet)), place.eq(place + 1)]
+        with m.Elif(self._takes):
+            m.d.sync += [collected.eq(Cat(collected[8:], self._octet)), place.eq(place + 1)]
         with m.If(completes):
             m.d.sync += [held.eq(collected), holds.eq(1)]
         m.d.comb += [
@@ -105,28 +113,33 @@ class MacReceiver(wiring.Component):
             self.valid.eq(ended | (completes & holds)),
         ]
 
-        # The verdict is known in the cycle ``ends``. The next frame may begin a cycle later.
+    def _measure(self, m, rises):
+        """Return whether the frame is too long, and whether it is long enough."""
         length = Signal(range(self.longest + 1))
-        complete = Signal()  # the frame is long enough
+        complete = Signal()
         oversize = Signal()
-        failed = Signal()
-        found = Signal(len(Discarded().members))
-        m.d.comb += [crc.start.eq(begins), crc.valid.eq(takes), crc.data.eq(octet)]
-        m.d.sync += [
-            failed.eq(errs | (failed & ~ends)),
-            found.eq(Cat(failed, oversize, ~complete, ~crc.match_detected)),
-            self.bad.eq(failed | oversize | ~complete | ~crc.match_detected),
-        ]
         with m.If(rises):
             m.d.sync += [complete.eq(0), oversize.eq(0)]
-        with m.If(begins):
+        with m.If(self._begins):
             m.d.sync += length.eq(0)
-        with m.Elif(takes):
+        with m.Elif(self._takes):
             with m.If(length == LEAST_FRAME - 1):
                 m.d.sync += complete.eq(1)
             with m.If(length == self.longest):
                 m.d.sync += oversize.eq(1)
             with m.Else():
                 m.d.sync += length.eq(length + 1)
+        return oversize, complete
+
+    def _judge(self, m, errs, oversize, complete, ended):
+        """Reach a verdict in the cycle ``ends``. The next frame may begin a cycle later."""
+        m.submodules.crc = crc = CRC32_ETHERNET(data_width=8).create()
+        failed = Signal()
+        found = Signal(len(Discarded().members))
+        m.d.comb += [crc.start.eq(self._begins), crc.valid.eq(self._takes), crc.data.eq(self._octet)]
+        m.d.sync += [
+            failed.eq(errs | (failed & ~self._ends)),
+            found.eq(Cat(failed, oversize, ~complete, ~crc.match_detected)),
+            self.bad.eq(failed | oversize | ~complete | ~crc.match_detected),
+        ]
         m.d.comb += Value.cast(self.discarded).eq(Mux(ended, found & -found, 0))
-        return m
