@@ -158,7 +158,7 @@ for _name, _text, _longest, _mutants in (
             ("a bad frame is committed", "~lost & ~misfits & ~self.bad", "~lost & ~misfits"),
             ("the rest of a frame is committed without its beginning", "lost.eq(lost | misfits)", "lost.eq(0)"),
             ("a word is written without room", "taken & ~lost & ~full", "taken & ~lost"),
-            ("the queue is full a cycle too late", "(write.en & (tail == before_limit))", "0"),
+            ("the queue is full a cycle too late", "(writes & (tail == before_limit))", "0"),
         ),
     ),
     (

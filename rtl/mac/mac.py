@@ -77,6 +77,13 @@ class _Gate(wiring.Component):
         return m
 
 
+def _placed(m, name, component, *, domains=None, **resets):
+    """Place a component with ``there`` in the domain of the first two letters of its name, and with resets."""
+    domains = {"there": f"mac_{name[:2]}", "sync": "sync"} | (domains or {})
+    m.submodules[name] = DomainRenamer(domains)(ResetInserter(resets)(component) if resets else component)
+    return component
+
+
 class Mac(wiring.Component):
     """An Ethernet MAC for full duplex, at 10, 100 and 1000 Mb/s, without PAUSE frames.
 
@@ -157,69 +164,23 @@ class Mac(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        connect, flipped = wiring.connect, wiring.flipped
         rx_reset = Signal()
         tx_reset = Signal()
         near_reset = Signal()
-
-        def placed(name, component, **resets):
-            domains = {"there": f"mac_{name[:2]}", "sync": "sync"} | resets.pop("domains", {})
-            m.submodules[name] = DomainRenamer(domains)(ResetInserter(resets)(component) if resets else component)
-            return component
-
-        # Resets: the far sides first, then the near sides of the queues, when the core has taken the last frame.
-        stopped = Signal(init=1)
-        rx_far = placed("rx_far_reset", FarReset())
-        tx_far = placed("tx_far_reset", FarReset())
-        receiver = placed("rx_receiver", self.receiver, sync=rx_reset, domains={"sync": "mac_rx"})
-        transmitter = placed("tx_transmitter", MacTransmitter(), sync=tx_reset, domains={"sync": "mac_tx"})
-        rx_fifo = placed("rx_fifo", self.rx_fifo, write=rx_reset, read=near_reset,
-                         domains={"write": "mac_rx", "read": "sync"})  # fmt: skip
-        tx_fifo = placed("tx_fifo", self.tx_fifo, write=near_reset, read=tx_reset,
-                         domains={"write": "sync", "read": "mac_tx"})  # fmt: skip
-        m.d.comb += [
-            rx_far.hold.eq(stopped),
-            tx_far.hold.eq(stopped),
-            rx_reset.eq(rx_far.reset),
-            tx_reset.eq(tx_far.reset),
-            near_reset.eq(stopped & rx_far.held & tx_far.held & rx_fifo.empty),
-            rx_fifo.frozen.eq(stopped),
-            self.stopped.eq(near_reset),
-            self.running.eq(~stopped & ~rx_far.held & ~tx_far.held),
-        ]
-        with m.If(near_reset & self.enable):
-            m.d.sync += stopped.eq(0)
-        with m.Elif(self.running & ~self.enable):
-            m.d.sync += stopped.eq(1)
-
-        # Receive.
-        connect(m, flipped(self.rx_octets), receiver.octets)
-        m.d.comb += [
-            rx_fifo.i.payload.eq(receiver.word),
-            rx_fifo.i.valid.eq(receiver.valid),
-            rx_fifo.bad.eq(receiver.bad),
-            self.rx_frames.payload.as_value()[: rx_fifo.o.payload.shape().size].eq(rx_fifo.o.payload.as_value()),
-            self.rx_frames.valid.eq(rx_fifo.o.valid),
-            rx_fifo.o.ready.eq(self.rx_frames.ready),
-        ]
-
-        # Transmit.
+        receiver = _placed(m, "rx_receiver", self.receiver, sync=rx_reset, domains={"sync": "mac_rx"})
+        transmitter = _placed(m, "tx_transmitter", MacTransmitter(), sync=tx_reset, domains={"sync": "mac_tx"})
+        rx_fifo = _placed(m, "rx_fifo", self.rx_fifo, write=rx_reset, read=near_reset,
+                          domains={"write": "mac_rx", "read": "sync"})  # fmt: skip
+        tx_fifo = _placed(m, "tx_fifo", self.tx_fifo, write=near_reset, read=tx_reset,
+                          domains={"write": "sync", "read": "mac_tx"})  # fmt: skip
         m.submodules.gate = gate = _Gate()
-        connect(m, flipped(self.tx_frames), gate.i)
-        connect(m, gate.o, tx_fifo.i)
-        if self.early is None:
-            # With registers behind it, the output of the queue can be beside its block RAM, whose words come late.
-            tx_words = placed("tx_words", Buffer(Packet(1)), sync=tx_reset, domains={"sync": "mac_tx"})
-            connect(m, tx_fifo.o, tx_words.i)
-            connect(m, tx_words.o, transmitter.i)
-        else:
-            connect(m, tx_fifo.o, transmitter.i)
-        connect(m, transmitter.octets, flipped(self.tx_octets))
-        m.d.comb += gate.open.eq(self.running)
+        self._resets(m, rx_reset, tx_reset, near_reset)
+        self._receive(m, receiver)
+        self._transmit(m, gate, transmitter, tx_reset)
 
         # Counts.
-        rx_events = placed("rx_events", EventCrossing(2 + len(Discarded().members)))
-        tx_events = placed("tx_events", EventCrossing(1))
+        rx_events = _placed(m, "rx_events", EventCrossing(2 + len(Discarded().members)))
+        tx_events = _placed(m, "tx_events", EventCrossing(1))
         counts = self.counts
         m.d.comb += [
             rx_events.events.eq(Cat(rx_fifo.committed, rx_fifo.dropped, receiver.discarded) & ~rx_reset.replicate(6)),
@@ -231,3 +192,49 @@ class Mac(wiring.Component):
             counts.tx_dropped.eq(gate.dropped | tx_fifo.dropped),
         ]
         return m
+
+    def _resets(self, m, rx_reset, tx_reset, near_reset):
+        """Reset the far sides first, then the near sides of the queues, when the core has taken the last frame."""
+        stopped = Signal(init=1)
+        rx_far = _placed(m, "rx_far_reset", FarReset())
+        tx_far = _placed(m, "tx_far_reset", FarReset())
+        m.d.comb += [
+            rx_far.hold.eq(stopped),
+            tx_far.hold.eq(stopped),
+            rx_reset.eq(rx_far.reset),
+            tx_reset.eq(tx_far.reset),
+            near_reset.eq(stopped & rx_far.held & tx_far.held & self.rx_fifo.empty),
+            self.rx_fifo.frozen.eq(stopped),
+            self.stopped.eq(near_reset),
+            self.running.eq(~stopped & ~rx_far.held & ~tx_far.held),
+        ]
+        with m.If(near_reset & self.enable):
+            m.d.sync += stopped.eq(0)
+        with m.Elif(self.running & ~self.enable):
+            m.d.sync += stopped.eq(1)
+
+    def _receive(self, m, receiver):
+        rx_fifo = self.rx_fifo
+        wiring.connect(m, wiring.flipped(self.rx_octets), receiver.octets)
+        m.d.comb += [
+            rx_fifo.i.payload.eq(receiver.word),
+            rx_fifo.i.valid.eq(receiver.valid),
+            rx_fifo.bad.eq(receiver.bad),
+            self.rx_frames.payload.as_value()[: rx_fifo.o.payload.shape().size].eq(rx_fifo.o.payload.as_value()),
+            self.rx_frames.valid.eq(rx_fifo.o.valid),
+            rx_fifo.o.ready.eq(self.rx_frames.ready),
+        ]
+
+    def _transmit(self, m, gate, transmitter, tx_reset):
+        connect, flipped = wiring.connect, wiring.flipped
+        connect(m, flipped(self.tx_frames), gate.i)
+        connect(m, gate.o, self.tx_fifo.i)
+        if self.early is None:
+            # With registers behind it, the output of the queue can be beside its block RAM, whose words come late.
+            tx_words = _placed(m, "tx_words", Buffer(Packet(1)), sync=tx_reset, domains={"sync": "mac_tx"})
+            connect(m, self.tx_fifo.o, tx_words.i)
+            connect(m, tx_words.o, transmitter.i)
+        else:
+            connect(m, self.tx_fifo.o, transmitter.i)
+        connect(m, transmitter.octets, flipped(self.tx_octets))
+        m.d.comb += gate.open.eq(self.running)

@@ -47,9 +47,9 @@ class PhySettings:
         for register, word in self.writes:
             if not 0 <= register < 32 or not 0 <= word < 1 << 16:
                 raise ValueError(f"a write to a PHY is a register of 0 to 31 and 16 bits, not {register!r}, {word!r}")
-        for name in ("reset", "wait"):
-            if not 0 <= getattr(self, name) < 1 << 12:
-                raise ValueError(f"{name} is 0 to 4095 ms, not {getattr(self, name)!r}")
+        for name, time in (("reset", self.reset), ("wait", self.wait)):
+            if not 0 <= time < 1 << 12:
+                raise ValueError(f"{name} is 0 to 4095 ms, not {time!r}")
 
     @property
     def addresses(self) -> tuple[int, ...]:
@@ -115,10 +115,24 @@ class PhyControl(wiring.Component):
             "mdio_oe": Out(1),
             "mdio_i": In(1),
         })
+        # Writes, then reads, in one list of register numbers and words.
+        polled = [each for each in _POLLED if settings.gigabit or each not in (_OURS_1000, _THEIRS_1000)]
+        self._steps = [*settings.writes, *((register, 0) for register in polled)]
+        self._step = Signal(range(len(self._steps)))
+        self._place = Signal(range(len(settings.addresses)))  # of the address
+        last = len(settings.addresses) - 1
+        self._advance = [self._place.eq(Mux(self._place == last, 0, self._place + 1))] if last else []
+        self._due = Signal()  # a millisecond has passed
+        self._restarts = Signal()
+        # The modes in the registers; of two bits that follow one another, the first stands for half duplex.
+        self._gigabit = Signal(2)  # both ends offer 1 Gb/s
+        self._slower = Signal(4)  # both ends offer 10 Mb/s, then 100 Mb/s
+        self._fixed = Signal()  # without auto-negotiation
+        self._fixed_speed = Signal(Speed)
+        self._fixed_duplex = Signal()
 
     def elaborate(self, platform):
         m = Module()
-        settings = self.settings
         m.submodules.mdio = mdio = self.mdio
         m.d.comb += [
             self.mdc.eq(mdio.mdc),
@@ -126,122 +140,126 @@ class PhyControl(wiring.Component):
             self.mdio_oe.eq(mdio.mdio_oe),
             mdio.mdio_i.eq(self.mdio_i),
         ]
-        # Writes, then reads, in one list of register numbers and words.
-        polled = [each for each in _POLLED if settings.gigabit or each not in (_OURS_1000, _THEIRS_1000)]
-        steps = [*settings.writes, *((register, 0) for register in polled)]
-        first_read = len(settings.writes)
-        step = Signal(range(len(steps)))
+        m.d.sync += [self._due.eq(self._due | self.tick), self._restarts.eq(self._restarts | self.restart)]
+        with m.If(self.access_start):
+            m.d.sync += self.access_pending.eq(1)
+        link = self._link(m)
+        with m.FSM():
+            self._reset(m)
+            self._choose(m)
+            self._access(m)
+            self._poll(m, link)
+        return m
+
+    def _reset(self, m):
+        time_left = Signal(range(max(1, self.settings.reset, self.settings.wait) + 1))
+        with m.State("Begin"):
+            m.d.sync += [
+                self._restarts.eq(0),
+                self._step.eq(0),
+                self.link.eq(0),
+                self.answers.eq(0),
+                self.phy_reset.eq(self.settings.reset != 0),
+                time_left.eq(self.settings.reset),
+            ]
+            m.next = "Reset"
+
+        with m.State("Reset"):
+            m.d.sync += time_left.eq(time_left - self.tick)
+            with m.If(time_left == 0):
+                m.d.sync += [self.phy_reset.eq(0), time_left.eq(self.settings.wait)]
+                m.next = "Wait"
+
+        with m.State("Wait"):
+            m.d.sync += time_left.eq(time_left - self.tick)
+            with m.If(time_left == 0):
+                m.next = "Idle"
+
+    def _choose(self, m):
+        with m.State("Idle"):
+            with m.If(self._restarts):
+                m.next = "Begin"
+            with m.Elif(self.access_pending):
+                m.next = "Access"
+            with m.Elif(self._due):
+                m.d.sync += self._due.eq(self.tick)
+                m.next = "Step"
+
+    def _access(self, m):
+        """Make the access of a user."""
+        mdio = self.mdio
+        with m.State("Access"):
+            m.d.comb += [mdio.access.eq(self.access), mdio.start.eq(1)]
+            with m.If(mdio.done):
+                m.d.sync += [
+                    self.access_pending.eq(0),
+                    self.access_read.eq(mdio.read),
+                    self.access_answered.eq(mdio.answered),
+                ]
+                m.next = "Idle"
+
+    def _poll(self, m, link):
+        """Write or read the next register of the list. A PHY that does not answer is set up again."""
+        mdio, first_read = self.mdio, len(self.settings.writes)
         step_register = Signal(5)
         step_word = Signal(16)
         m.d.comb += [
-            step_register.eq(Array(Const(register, 5) for register, _ in steps)[step]),
-            step_word.eq(Array(Const(word, 16) for _, word in steps)[step]),
+            step_register.eq(Array(Const(register, 5) for register, _ in self._steps)[self._step]),
+            step_word.eq(Array(Const(word, 16) for _, word in self._steps)[self._step]),
+            self.address.eq(Array(Const(each, 5) for each in self.settings.addresses)[self._place]),
         ]
-        time_left = Signal(range(max(1, settings.reset, settings.wait) + 1))
-        addresses = settings.addresses
-        place = Signal(range(len(addresses)))
-        m.d.comb += self.address.eq(Array(Const(each, 5) for each in addresses)[place])
-        advance = [place.eq(Mux(place == len(addresses) - 1, 0, place + 1))] if len(addresses) > 1 else []
-        due = Signal()  # a millisecond has passed
-        restarts = Signal()
-        m.d.sync += [due.eq(due | self.tick), restarts.eq(restarts | self.restart)]
-        with m.If(self.access_start):
-            m.d.sync += self.access_pending.eq(1)
+        with m.State("Step"):
+            m.d.comb += [
+                mdio.access.data.eq(step_word),
+                mdio.access.register.eq(step_register),
+                mdio.access.phy.eq(self.address),
+                mdio.access.write.eq(self._step < first_read),
+                mdio.start.eq(1),
+            ]
+            with m.If(mdio.done):
+                m.d.sync += self._step.eq(self._step + 1)
+                with m.If(~mdio.access.write & ~mdio.answered):
+                    m.d.sync += [self._step.eq(0), self.link.eq(0), self.answers.eq(0), *self._advance]
+                    m.next = "Idle"
+                with m.Elif(~mdio.access.write):
+                    self._read(m, step_register, link)
 
-        # What both ends offer; of two bits that follow one another, the first stands for half duplex.
-        read = mdio.read
+    def _read(self, m, register, link):
+        """Keep the contents of a register. The status is the last one, with which the state of the link is known."""
+        read = self.mdio.read
         ours = Signal(4)
-        gigabit = Signal(2)
-        slower = Signal(4)  # 10 Mb/s, then 100 Mb/s
-        fixed = Signal()  # without auto-negotiation
-        fixed_speed = Signal(Speed)
-        fixed_duplex = Signal()
-        link = Signal(LinkState())
-        m.d.comb += link.up.eq(read[2] & (fixed | read[5]))
-        with m.If(fixed):
-            m.d.comb += [link.speed.eq(fixed_speed), link.full_duplex.eq(fixed_duplex)]
-        with m.Elif(gigabit.any()):
-            m.d.comb += [link.speed.eq(Speed.MBIT_1000), link.full_duplex.eq(gigabit[1])]
-        with m.Elif(slower[2:].any()):
-            m.d.comb += [link.speed.eq(Speed.MBIT_100), link.full_duplex.eq(slower[3])]
-        with m.Else():
-            m.d.comb += [link.speed.eq(Speed.MBIT_10), link.full_duplex.eq(slower[1])]
-
-        with m.FSM():
-            with m.State("Begin"):
+        with m.Switch(register):
+            with m.Case(_CONTROL):
                 m.d.sync += [
-                    restarts.eq(0),
-                    step.eq(0),
-                    self.link.eq(0),
-                    self.answers.eq(0),
-                    self.phy_reset.eq(settings.reset != 0),
-                    time_left.eq(settings.reset),
+                    self._fixed.eq(~read[12]),
+                    self._fixed_speed.eq(Cat(read[13], read[6])),
+                    self._fixed_duplex.eq(read[8]),
                 ]
-                m.next = "Reset"
+            with m.Case(_OURS_1000):
+                m.d.sync += ours.eq(read[8:10])
+            with m.Case(_THEIRS_1000):
+                m.d.sync += self._gigabit.eq(ours & read[10:12])
+            with m.Case(_OURS):
+                m.d.sync += ours.eq(read[5:9])
+            with m.Case(_THEIRS):
+                m.d.sync += self._slower.eq(ours & read[5:9])
+            with m.Case(_STATUS):
+                m.d.sync += [self._step.eq(len(self.settings.writes)), self.link.eq(link), self.answers.eq(1)]
+                if self._advance:
+                    with m.If(~link.up):
+                        m.d.sync += [self._step.eq(0), *self._advance]
+                m.next = "Idle"
 
-            with m.State("Reset"):
-                m.d.sync += time_left.eq(time_left - self.tick)
-                with m.If(time_left == 0):
-                    m.d.sync += [self.phy_reset.eq(0), time_left.eq(settings.wait)]
-                    m.next = "Wait"
-
-            with m.State("Wait"):
-                m.d.sync += time_left.eq(time_left - self.tick)
-                with m.If(time_left == 0):
-                    m.next = "Idle"
-
-            with m.State("Idle"):
-                with m.If(restarts):
-                    m.next = "Begin"
-                with m.Elif(self.access_pending):
-                    m.next = "Access"
-                with m.Elif(due):
-                    m.d.sync += due.eq(self.tick)
-                    m.next = "Step"
-
-            with m.State("Access"):
-                m.d.comb += [mdio.access.eq(self.access), mdio.start.eq(1)]
-                with m.If(mdio.done):
-                    m.d.sync += [
-                        self.access_pending.eq(0),
-                        self.access_read.eq(read),
-                        self.access_answered.eq(mdio.answered),
-                    ]
-                    m.next = "Idle"
-
-            with m.State("Step"):
-                m.d.comb += [
-                    mdio.access.data.eq(step_word),
-                    mdio.access.register.eq(step_register),
-                    mdio.access.phy.eq(self.address),
-                    mdio.access.write.eq(step < first_read),
-                    mdio.start.eq(1),
-                ]
-                with m.If(mdio.done):
-                    m.d.sync += step.eq(step + 1)
-                    with m.If(~mdio.access.write & ~mdio.answered):
-                        m.d.sync += [step.eq(0), self.link.eq(0), self.answers.eq(0), *advance]
-                        m.next = "Idle"
-                    with m.Elif(~mdio.access.write):
-                        with m.Switch(step_register):
-                            with m.Case(_CONTROL):
-                                m.d.sync += [
-                                    fixed.eq(~read[12]),
-                                    fixed_speed.eq(Cat(read[13], read[6])),
-                                    fixed_duplex.eq(read[8]),
-                                ]
-                            with m.Case(_OURS_1000):
-                                m.d.sync += ours.eq(read[8:10])
-                            with m.Case(_THEIRS_1000):
-                                m.d.sync += gigabit.eq(ours & read[10:12])
-                            with m.Case(_OURS):
-                                m.d.sync += ours.eq(read[5:9])
-                            with m.Case(_THEIRS):
-                                m.d.sync += slower.eq(ours & read[5:9])
-                            with m.Case(_STATUS):
-                                m.d.sync += [step.eq(first_read), self.link.eq(link), self.answers.eq(1)]
-                                if advance:
-                                    with m.If(~link.up):
-                                        m.d.sync += [step.eq(0), *advance]
-                                m.next = "Idle"
-        return m
+    def _link(self, m):
+        """Return the state of the link, while the status is read."""
+        link = Signal(LinkState())
+        m.d.comb += link.up.eq(self.mdio.read[2] & (self._fixed | self.mdio.read[5]))
+        with m.If(self._fixed):
+            m.d.comb += [link.speed.eq(self._fixed_speed), link.full_duplex.eq(self._fixed_duplex)]
+        with m.Elif(self._gigabit.any()):
+            m.d.comb += [link.speed.eq(Speed.MBIT_1000), link.full_duplex.eq(self._gigabit[1])]
+        with m.Elif(self._slower[2:].any()):
+            m.d.comb += [link.speed.eq(Speed.MBIT_100), link.full_duplex.eq(self._slower[3])]
+        with m.Else():
+            m.d.comb += [link.speed.eq(Speed.MBIT_10), link.full_duplex.eq(self._slower[1])]
+        return link
