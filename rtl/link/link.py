@@ -167,8 +167,11 @@ class Link(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         x = _Parts(self)
-        for name in ("requests", "responses", "crc", "to_streams", "from_streams"):
-            m.submodules[name] = getattr(x, name)
+        m.submodules.requests = x.requests
+        m.submodules.responses = x.responses
+        m.submodules.crc = x.crc
+        m.submodules.to_streams = x.to_streams
+        m.submodules.from_streams = x.from_streams
         wiring.connect(m, wiring.flipped(self.i), x.requests.i)
         wiring.connect(m, x.responses.o, wiring.flipped(self.o))
         m.d.comb += [self.active.eq(x.requests.waiting | x.responses.sending), self.length.eq(x.responses.length)]

@@ -56,10 +56,10 @@ class LinkedDatapath(wiring.Component):
         wiring.connect(m, link.o, wiring.flipped(self.o))
         wiring.connect(m, link.bus, datapath.bus)
         m.d.comb += [link.irq.eq(datapath.irq), self.active.eq(link.active)]
-        for name in ("tx_ulpdu", "rx_mpa"):
-            wiring.connect(m, getattr(link, name), getattr(datapath, name))
-        for name in ("tx_mpa", "rx_ulpdu"):
-            wiring.connect(m, getattr(datapath, name), getattr(link, name))
+        wiring.connect(m, link.tx_ulpdu, datapath.tx_ulpdu)
+        wiring.connect(m, link.rx_mpa, datapath.rx_mpa)
+        wiring.connect(m, datapath.tx_mpa, link.tx_mpa)
+        wiring.connect(m, datapath.rx_ulpdu, link.rx_ulpdu)
         return m
 
 

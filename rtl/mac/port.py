@@ -89,16 +89,22 @@ class EthernetPort(wiring.Component):
         add_clocks(m, self.adapter)
         m.submodules.adapter = adapter = self.adapter
         m.submodules.mac = mac = self.mac
-        m.submodules.phy = phy = self.phy
+        m.submodules.phy = self.phy
         m.submodules.bank = bank = RegisterBank(with_resets(MAC_MAP, {"CONTROL": {"source": self.source}}))
         connect(m, adapter.rx, mac.rx_octets)
         connect(m, mac.tx_octets, adapter.tx)
         connect(m, mac.rx_frames, flipped(self.rx_frames))
         connect(m, flipped(self.tx_frames), mac.tx_frames)
         connect(m, flipped(self.bus), bank.bus)
+        self._link(m, bank)
+        self._manage_phy(m, bank)
+        self._describe(m, bank)
+        self._count(m, bank)
+        return m
 
-        # The link. Its speed is taken over while the MAC is stopped.
-        control = bank.CONTROL
+    def _link(self, m, bank):
+        """Choose the state of the link. Its speed is taken over while the MAC is stopped."""
+        adapter, mac, phy, control = self.adapter, self.mac, self.phy, bank.CONTROL
         in_band = Signal(LinkState())
         link = Signal(LinkState())
         speed = Signal(Speed)
@@ -115,6 +121,12 @@ class EthernetPort(wiring.Component):
             m.d.sync += speed.eq(link.speed)
         if "speed" in adapter.signature.members:
             m.d.comb += adapter.speed.eq(speed)
+        for register, state in ((bank.LINK, link), (bank.IN_BAND, in_band)):
+            m.d.comb += [
+                register.up.eq(state.up),
+                register.speed.eq(state.speed),
+                register.full_duplex.eq(state.full_duplex),
+            ]
 
         running = Signal()
         changed = Signal()
@@ -122,44 +134,43 @@ class EthernetPort(wiring.Component):
             running.eq(mac.running),
             changed.eq((changed & ~bank.LINK.clear_changed) | (running ^ mac.running)),
         ]
-        access = bank.PHY_ACCESS
+        m.d.comb += [self.irq.eq(changed), bank.LINK.running.eq(running), bank.LINK.changed.eq(changed)]
+
+    def _manage_phy(self, m, bank):
+        """Let the host make accesses to the PHY, at whose pins PhyControl is."""
+        phy, access = self.phy, bank.PHY_ACCESS
         m.d.comb += [
             phy.tick.eq(self.tick),
-            phy.restart.eq(control.restart_phy),
+            phy.restart.eq(bank.CONTROL.restart_phy),
             phy.access.data.eq(access.data),
             phy.access.register.eq(access.register),
             phy.access.phy.eq(access.phy),
             phy.access.write.eq(access.write),
             phy.access_start.eq(access.go),
             phy.mdio_i.eq(self.mdio_i),
-            *(getattr(self, name).eq(getattr(phy, name)) for name in ("phy_reset", "mdc", "mdio_o", "mdio_oe")),
-            self.irq.eq(changed),
-        ]
-
-        # Registers.
-        m.d.comb += [
-            bank.IDENTITY.value.eq(IDENTITY),
-            bank.VERSION.minor.eq(VERSION & 0xFFFF),
-            bank.VERSION.major.eq(VERSION >> 16),
-            bank.CAPABILITIES.rx_queue.eq((4 * mac.rx_fifo.words).bit_length() - 1),
-            bank.CAPABILITIES.tx_queue.eq((4 * mac.tx_fifo.words).bit_length() - 1),
-            bank.CAPABILITIES.phy.eq(phy.address),
-            bank.CAPABILITIES.in_band.eq(self.has_status),
-            bank.LINK.running.eq(running),
+            self.phy_reset.eq(phy.phy_reset),
+            self.mdc.eq(phy.mdc),
+            self.mdio_o.eq(phy.mdio_o),
+            self.mdio_oe.eq(phy.mdio_oe),
             bank.LINK.phy_answers.eq(phy.answers),
-            bank.LINK.changed.eq(changed),
             access.pending.eq(phy.access_pending),
             bank.PHY_RESULT.data.eq(phy.access_read),
             bank.PHY_RESULT.answered.eq(phy.access_answered),
         ]
-        for register, state in ((bank.LINK, link), (bank.IN_BAND, in_band)):
-            m.d.comb += [
-                register.up.eq(state.up),
-                register.speed.eq(state.speed),
-                register.full_duplex.eq(state.full_duplex),
-            ]
+
+    def _describe(self, m, bank):
+        m.d.comb += [
+            bank.IDENTITY.value.eq(IDENTITY),
+            bank.VERSION.minor.eq(VERSION & 0xFFFF),
+            bank.VERSION.major.eq(VERSION >> 16),
+            bank.CAPABILITIES.rx_queue.eq((4 * self.mac.rx_fifo.words).bit_length() - 1),
+            bank.CAPABILITIES.tx_queue.eq((4 * self.mac.tx_fifo.words).bit_length() - 1),
+            bank.CAPABILITIES.phy.eq(self.phy.address),
+            bank.CAPABILITIES.in_band.eq(self.has_status),
+        ]
+
+    def _count(self, m, bank):
         for name, _ in MacCounts():
             count = Signal(32, name=name)
-            m.d.sync += count.eq(count + mac.counts[name])
+            m.d.sync += count.eq(count + self.mac.counts[name])
             m.d.comb += getattr(bank, name.upper()).value.eq(count)
-        return m

@@ -84,9 +84,13 @@ class RgmiiAdapter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        pins, delays = self.pins, self.delays
+        self._receive(m, platform)
+        self._transmit(m)
+        return m
 
-        # Receive. The level of RX_CTL at the rising edge is RX_DV; a change at the falling edge is RX_ER.
+    def _receive(self, m, platform):
+        """The level of RX_CTL at the rising edge is RX_DV; a change at the falling edge is RX_ER."""
+        pins, delays = self.pins, self.delays
         rx_clk = clock_of(m, platform, "rx_clk", pin(pins, "rx_clk"), 125e6, delay=delays.rx_clock)
         m.d.comb += self.mac_rx_clk.eq(rx_clk)
         m.submodules.rx_data = rx_data = DdrInput(pin(pins, "rx_data"), "mac_rx", delay=delays.rx_data)
@@ -120,14 +124,16 @@ class RgmiiAdapter(wiring.Component):
                 self.rx.error.eq(nibbles.o.error),
                 self.rx.data.eq(nibbles.o.data),
             ]
+        self._report(m, ~valid & ~error, octet[:4])
 
-        # The status, between frames.
+    def _report(self, m, between_frames, nibble):
+        """Show the nibble that the PHY sends between frames, once it has been stable."""
         reported = Signal(4)
         seen = Signal(4)
         before = Signal(4)
         unchanged = Signal(range(_STABLE))
-        with m.If(~valid & ~error):
-            m.d.mac_rx += reported.eq(octet[:4])
+        with m.If(between_frames):
+            m.d.mac_rx += reported.eq(nibble)
         m.submodules.status = FFSynchronizer(reported, seen)
         m.d.sync += before.eq(seen)
         with m.If(seen != before):
@@ -137,11 +143,13 @@ class RgmiiAdapter(wiring.Component):
         with m.Else():
             m.d.sync += self.status.as_value().eq(before)
 
-        # Transmit. Below 1 Gb/s, a nibble is sent at both edges for a period of TXC, which is 5 or 50 cycles.
+    def _transmit(self, m):
+        """Below 1 Gb/s, a nibble is sent at both edges for a period of TXC, which is 5 or 50 cycles."""
+        pins = self.pins
         speed = speed_in(m, "mac_tx", self.speed)
         m.submodules.tx_data = tx_data = DdrOutput(pin(pins, "tx_data"), "mac_tx")
         m.submodules.tx_ctl = tx_ctl = DdrOutput(pin(pins, "tx_ctl", "tx_ctrl"), "mac_tx")
-        m.submodules.tx_clk = tx_clk = DdrOutput(pin(pins, "tx_clk"), "mac_tx", delay=delays.tx_clock)
+        m.submodules.tx_clk = tx_clk = DdrOutput(pin(pins, "tx_clk"), "mac_tx", delay=self.delays.tx_clock)
         phase = Signal(range(50))
         second = Signal()  # of the nibbles of an octet
         ends = Signal()  # the last cycle of a nibble
@@ -171,5 +179,3 @@ class RgmiiAdapter(wiring.Component):
                 m.d.mac_tx += [tx_clk.high.eq(phase < 3), tx_clk.low.eq(phase < 2)]
             with m.Default():
                 m.d.mac_tx += [tx_clk.high.eq(phase < 25), tx_clk.low.eq(phase < 25)]
-        return m
-

@@ -25,8 +25,9 @@ class RingMemory:
 
     def check(self, connections: int, config: "EngineConfig") -> None:
         """Raise ValueError if the rings cannot lie there."""
-        for name, size in (("receive", config.receive_ring), ("send", config.send_ring)):
-            start, octets = getattr(self, name), connections * size
+        rings = (("receive", self.receive, config.receive_ring), ("send", self.send, config.send_ring))
+        for name, start, size in rings:
+            octets = connections * size
             if not 0 <= start <= (1 << 32) - octets or start % octets:
                 raise ValueError(f"{name} must be a multiple of {octets:#x}, the size of its rings, not {start:#x}")
         check_size("ahead", self.ahead, 8, 64)

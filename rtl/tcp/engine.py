@@ -19,7 +19,7 @@ from open_rnic.rtl.tcp.loader import Loader
 from open_rnic.rtl.tcp.pieces import Pieces
 from open_rnic.rtl.tcp.program import tcp_program
 from open_rnic.rtl.tcp.receive_ring import ReceiveRings, shown_octets
-from open_rnic.rtl.tcp.ring_memory import KINDS, ring_members
+from open_rnic.rtl.tcp.ring_memory import ring_members
 from open_rnic.rtl.tcp.send_ring import SendRings
 from open_rnic.rtl.tcp.tuples import Tuples
 from open_rnic.rtl.tcp.words import Command, State, port, t
@@ -154,9 +154,12 @@ class TcpEngine(wiring.Component):
         else:
             connect(m, receive_rings.shown, flipped(self.shown))
         if self.config.memory is not None:
-            for kind, rings in zip(KINDS, (receive_rings, send_rings), strict=True):
-                connect(m, rings.memory, flipped(getattr(self, f"{kind}_memory")))
-                m.d.comb += getattr(self, f"{kind}_memory_failed").eq(rings.memory_failed)
+            connect(m, receive_rings.memory, flipped(self.receive_memory))
+            connect(m, send_rings.memory, flipped(self.send_memory))
+            m.d.comb += [
+                self.receive_memory_failed.eq(receive_rings.memory_failed),
+                self.send_memory_failed.eq(send_rings.memory_failed),
+            ]
         # Packets to the ring, octets of the ring into segments.
         connect(m, flipped(self.to_send), send_rings.i)
         connect(m, send_rings.o, builder.i)

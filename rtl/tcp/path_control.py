@@ -70,8 +70,9 @@ class PathControl(wiring.Component):
             bank.CAPABILITIES.send_ring.eq(self.config.send_ring.bit_length() - 1),
             bank.CAPABILITIES.receive_ring.eq(self.config.receive_ring.bit_length() - 1),
             self.mac.eq(Cat(bank.MAC_LO.value, bank.MAC_HI.value)),
-            *(getattr(self, name).eq(getattr(bank, name.upper()).value)
-              for name in ("address", "prefix", "gateway")),
+            self.address.eq(bank.ADDRESS.value),
+            self.prefix.eq(bank.PREFIX.value),
+            self.gateway.eq(bank.GATEWAY.value),
             self.accept.eq(Cat(getattr(bank, name).value for name in words_of("ACCEPT", self.connections))),
             command.kind.eq(bank.COMMAND.kind),
             command.connection.eq(bank.COMMAND.connection),
