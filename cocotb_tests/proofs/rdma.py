@@ -384,8 +384,8 @@ def _is_valid(header):
     Mutant(
         "the range is not checked",
         RdmaReceiver,
-        "~some | (found_live & found.fits & found.rights[Right.REMOTE_WRITE.bit])",
-        "~some | (found_live & found.rights[Right.REMOTE_WRITE.bit])",
+        "~u.some | (u.found_live & found.fits & found.rights[Right.REMOTE_WRITE.bit])",
+        "~u.some | (u.found_live & found.rights[Right.REMOTE_WRITE.bit])",
     ),
     Mutant("the right is not checked", RdmaReceiver, "found.rights[Right.REMOTE_WRITE.bit]", "(found.rights != 0)"),
     Mutant(
@@ -398,8 +398,8 @@ def _is_valid(header):
     Mutant(
         "a ULPDU goes on after a revocation in the cycle of its checks",
         RdmaReceiver,
-        "still_live(~tagged | found_live, found.row, self) | ~tagged",
-        "~tagged | found_live",
+        "still_live(~header.tagged | u.found_live, found.row, self) | ~header.tagged",
+        "~header.tagged | u.found_live",
     ),
     Mutant(
         "a Send is longer than its buffer",
@@ -407,7 +407,12 @@ def _is_valid(header):
         "early_end <= self.buffer.payload.octets",
         "self.mo <= self.buffer.payload.octets",
     ),
-    Mutant("a Send is placed without a buffer", RdmaReceiver, "good & ~(is_send & ~order.has_buffer) &", "good &"),
+    Mutant(
+        "a Send is placed without a buffer",
+        RdmaReceiver,
+        "u.good & ~(u.is_send & ~u.order.has_buffer) &",
+        "u.good &",
+    ),
     Mutant(
         "an RDMA Write is placed behind the Send that invalidates its STag",
         RdmaReceiver,
@@ -417,8 +422,8 @@ def _is_valid(header):
     Mutant(
         "a ULPDU that has been refused is placed",
         RdmaReceiver,
-        "valid & places & ~refused & (",
-        "valid & places & (",
+        "u.valid & places & ~refused & (",
+        "u.valid & places & (",
     ),
     name="placed",
     of="RdmaReceiver, 2 rows",

@@ -52,6 +52,28 @@ class _Order:
         self.right_sink = Signal()  # of a Read Response
 
 
+class _Ulpdu:
+    """The ULPDU that is checked: its beat behind the lookup, and the results of the checks with its first beat."""
+
+    def __init__(self, beat, header, valid, order: _Order, row):
+        self.beat = beat
+        self.header = header
+        self.valid = valid
+        self.order = order
+        self.is_send = Signal()
+        self.is_request = Signal()
+        self.is_write = Signal()
+        self.is_response = Signal()
+        self.invalidates = Signal()
+        self.some = Signal()  # it has octets to place
+        self.found_live = Signal()
+        self.ends = Signal()  # the region ends with the octets
+        self.good = Signal()
+        self.now = Signal()  # it is checked in this cycle
+        self.accepts = Signal()
+        self.row = Signal.like(row, name="row")  # of its region
+
+
 class _Placed(data.StructLayout):
     """The place of a ULPDU's payload, the message that it completes, and with many connections its connection."""
 
@@ -228,7 +250,7 @@ class RdmaReceiver(wiring.Component):
         wiring.connect(m, reader.host, wiring.flipped(self.host))
         refuses = Signal()  # the ULPDU that is being checked, or placed, is refused
         withdrawn = Signal()  # the oldest buffer is, before a Send has begun
-        beat, header, beat_valid, behind, heading, order = self._look_up(m, x, reader, refuses, withdrawn)
+        u, behind, heading = self._look_up(m, x, reader, refuses, withdrawn)
         m.d.comb += [
             withdrawn.eq(self.buffer.valid & self.buffer.payload.withdrawn & ~self.send_begun),
             self.skips.eq(withdrawn & reader.idle & (~self.sends_coming.bit_select(self.active, 1) if many else 1)),
@@ -237,13 +259,13 @@ class RdmaReceiver(wiring.Component):
             reader.idle.eq(~behind & ~realigner.busy),
             self.passed.eq(reader.passed),
             self.step.eq(realigner.i.ready & ~(x.storing | x.cut) if many else realigner.i.ready),
-            self.header.eq(header),
+            self.header.eq(u.header),
         ]
-        self._check(m, x, beat, header, beat_valid, order, refuses, realigner)
+        self._check(m, x, u, refuses, realigner)
         self._place(m, x, realigner)
         if many:
             self._turn(m, x, reader, realigner, behind, heading, withdrawn)
-            self._store(m, x, header, beat, refuses)
+            self._store(m, x, u.header, u.beat, refuses)
             m.d.comb += self.idle.eq(~(reader.inside | reader.o.valid | behind | realigner.busy | x.storing | x.cut)
                                      & (x.due == 0))
         else:
@@ -324,8 +346,7 @@ class RdmaReceiver(wiring.Component):
 
         The header of a ULPDU that is refused stays.
 
-        Return the delayed beat and its header, whether it is valid, and whether any beat, or any header, is under way;
-        and the results of the checks in the meantime.
+        Return the ULPDU of the delayed beat, and whether any beat, or any header, is under way.
         """
         arriving, header = reader.o.payload, reader.header
         is_send = Signal()
@@ -368,8 +389,8 @@ class RdmaReceiver(wiring.Component):
             headings.append(valid & later.header)
             ordereds.append(ordered)
         m.d.comb += under_way.eq(Cat(ordereds).any())
-        order = self._check_order(m, x, headers[1])
-        return beat, headers[-1], valid, Cat(valids).any(), Cat(headings).any(), order
+        ulpdu = _Ulpdu(beat, headers[-1], valid, self._check_order(m, x, headers[1]), self.found.row)
+        return ulpdu, Cat(valids).any(), Cat(headings).any()
 
     def _check_order(self, m, active, header):
         """Compare the header with the state that ordered ULPDUs change, in the last two of the lookup's cycles.
@@ -400,36 +421,42 @@ class RdmaReceiver(wiring.Component):
             ]
         return x
 
-    def _check(self, m, x, beat, header, valid, order, refuses, realigner):
+    def _check(self, m, x, u, refuses, realigner):
         """Accept or refuse the ULPDU with its first beat; all state that ULPDUs change is changed here."""
-        opcode, found = header.opcode, self.found
-        is_send = Signal()
-        is_request = Signal()
-        is_write = Signal()
-        is_response = Signal()
-        invalidates = Signal()
-        m.d.comb += [
-            is_send.eq(opcode.matches(*SENDS)),
-            is_request.eq(opcode == Opcode.RDMA_READ_REQUEST),
-            is_write.eq(opcode == Opcode.RDMA_WRITE),
-            is_response.eq(opcode == Opcode.RDMA_READ_RESPONSE),
-            invalidates.eq(opcode.matches(*INVALIDATES)),
-        ]
-        some = Signal()  # the ULPDU has octets to place
-        m.d.comb += some.eq(header.payload != 0)
+        self._judge(m, x, u)
+        refused = self.refused.bit_select(u.beat.connection, 1) if x.many else self.refused
+        m.d.comb += [u.now.eq(u.valid & u.beat.header & self.step & ~refused), u.accepts.eq(u.now & u.good)]
+        self._pass(m, x, u, refused, refuses, realigner)
+        with m.If(refuses):
+            m.d.sync += refused.eq(1)
+        m.d.comb += self.ulpdu.eq(u.valid & u.beat.last & self.step & ~refused & ~refuses)
+        if x.many:
+            m.d.comb += [self.checked.eq(u.valid & u.beat.header & self.step), self.ulpdu_of.eq(u.beat.connection)]
+            with m.If(refuses & ~u.beat.header):
+                m.d.sync += x.cut.eq(1)
+        self._advance(m, x, u)
 
-        # A Send may have invalidated the region in the last cycle, while the lookup found it.
-        row = Signal.like(found.row)
-        found_live = Signal()
-        m.d.comb += found_live.eq(found.live & ~(self.invalidate & (self.invalidate_row == found.row)))
+    def _judge(self, m, x, u):
+        """Check the header of the ULPDU against its queue, or its region."""
+        header, order, opcode, found = u.header, u.order, u.header.opcode, self.found
+        m.d.comb += [
+            u.is_send.eq(opcode.matches(*SENDS)),
+            u.is_request.eq(opcode == Opcode.RDMA_READ_REQUEST),
+            u.is_write.eq(opcode == Opcode.RDMA_WRITE),
+            u.is_response.eq(opcode == Opcode.RDMA_READ_RESPONSE),
+            u.invalidates.eq(opcode.matches(*INVALIDATES)),
+            u.some.eq(header.payload != 0),
+            # A Send may have invalidated the region in the last cycle, while the lookup found it.
+            u.found_live.eq(found.live & ~(self.invalidate & (self.invalidate_row == found.row))),
+        ]
 
         # RFC 5041 §7.1: queue, MSN, MO, and buffer of an untagged segment.
-        may_invalidate = found_live & found.rights[MAY_INVALIDATE]
+        may_invalidate = u.found_live & found.rights[MAY_INVALIDATE]
         good_send = Signal()
         good_request = Signal()
         m.d.comb += [
             good_send.eq(order.in_order & Mux(
-                order.has_buffer, order.in_buffer & (~invalidates | may_invalidate), self.drops,
+                order.has_buffer, order.in_buffer & (~u.invalidates | may_invalidate), self.drops,
             )),
             # RFC 5040 §5.2.2: a request uses one of IRD buffers
             good_request.eq(order.in_order & (header.payload == READ_REQUEST_OCTETS) & header.last
@@ -437,119 +464,97 @@ class RdmaReceiver(wiring.Component):
         ]  # fmt: skip
 
         # RFC 5041 §7.1: the region of a tagged segment; a segment of no octets accesses none (§5.2).
-        ends = Signal()  # the region ends with the octets
         good_write = Signal()
         good_response = Signal()
         m.d.comb += [
-            ends.eq(found.room == 0),
-            good_write.eq(~some | (found_live & found.fits & found.rights[Right.REMOTE_WRITE.bit])),
+            u.ends.eq(found.room == 0),
+            good_write.eq(~u.some | (u.found_live & found.fits & found.rights[Right.REMOTE_WRITE.bit])),
             good_response.eq(
                 self.sink.valid
-                & (~header.last | Mux(some, ends, ~self.sink.payload.some | x.all_arrived.signal))
-                & (~some | (found_live & found.fits & found.rights[Right.LOCAL_WRITE.bit]
-                            & order.right_sink & (found.offset == self.arrived)))
+                & (~header.last | Mux(u.some, u.ends, ~self.sink.payload.some | x.all_arrived.signal))
+                & (~u.some | (u.found_live & found.fits & found.rights[Right.LOCAL_WRITE.bit]
+                              & order.right_sink & (found.offset == self.arrived)))
             ),
+            u.good.eq((u.is_send & good_send) | (u.is_request & good_request) | (u.is_write & good_write)
+                      | (u.is_response & good_response)),
         ]  # fmt: skip
-        good = Signal()
-        m.d.comb += good.eq(
-            (is_send & good_send) | (is_request & good_request) | (is_write & good_write)
-            | (is_response & good_response)
-        )  # fmt: skip
 
-        # The following beats of a ULPDU go where its first one goes.
-        tagged = header.tagged
+    def _pass(self, m, x, u, refused, refuses, realigner):
+        """Pass the payload on to its place; the following beats of a ULPDU go where its first one goes."""
+        beat, header, found, piece = u.beat, u.header, self.found, realigner.i.payload
         places = Signal()
         places_on = Signal()
         live = Signal()
-        now = Signal()  # the ULPDU is checked in this cycle
-        accepts = Signal()
         placed = Signal(_Placed(self.lanes, self.connections))
         at = Signal(32)
-        refused = self.refused.bit_select(beat.connection, 1) if x.many else self.refused
-        request_row = x.request_row.signal
         m.d.comb += [
-            now.eq(valid & beat.header & self.step & ~refused),
-            accepts.eq(now & good),
-            refuses.eq((now & ~good) | (valid & ~beat.header & self.step & ~refused & places_on & ~live)),
-            places.eq(Mux(beat.header, good & ~(is_send & ~order.has_buffer) & ~(is_request & self.shut),
+            refuses.eq((u.now & ~u.good) | (u.valid & ~beat.header & self.step & ~refused & places_on & ~live)),
+            places.eq(Mux(beat.header, u.good & ~(u.is_send & ~u.order.has_buffer) & ~(u.is_request & self.shut),
                           places_on & live)),
-            at.eq(Mux(is_send, order.address,
-                      Mux(is_request, request_row * request_row_octets(self.lanes), found.address))),
+            at.eq(Mux(u.is_send, u.order.address,
+                      Mux(u.is_request, x.request_row.signal * request_row_octets(self.lanes), found.address))),
             placed.word.eq(at[2 + (self.lanes.bit_length() - 1):]),
-            placed.request.eq(is_request),
+            placed.request.eq(u.is_request),
             *([placed.connection.eq(self.active)] if x.many else []),
-        ]  # fmt: skip
-        with m.If(header.last):
-            with m.If(is_send):
-                m.d.comb += placed.note.eq(Note.SEND)
-            with m.Elif(is_request):
-                m.d.comb += placed.note.eq(Note.REQUEST)
-            with m.Elif(is_response):
-                m.d.comb += placed.note.eq(Note.READ)
-        piece = realigner.i.payload
-        m.d.comb += [
             realigner.i.valid.eq(
-                valid & places & ~refused
+                u.valid & places & ~refused
                 & ((beat.count != 0) | (beat.header & (placed.note != Note.NONE)))
             ),
-            piece.data.eq(beat.data),
-            piece.start.eq(beat.start),
-            piece.count.eq(beat.count),
+            *(piece[name].eq(beat[name]) for name in ("data", "start", "count", "last")),
             piece.first.eq(beat.header),
-            piece.last.eq(beat.last),
             piece.at.eq(at),
             piece.note.eq(placed),
         ]  # fmt: skip
-        with m.If(now):
+        with m.If(header.last):
+            with m.If(u.is_send):
+                m.d.comb += placed.note.eq(Note.SEND)
+            with m.Elif(u.is_request):
+                m.d.comb += placed.note.eq(Note.REQUEST)
+            with m.Elif(u.is_response):
+                m.d.comb += placed.note.eq(Note.READ)
+        with m.If(u.now):
             m.d.sync += [
                 places_on.eq(places),
-                row.eq(found.row),
-                live.eq(still_live(~tagged | found_live, found.row, self) | ~tagged),
+                u.row.eq(found.row),
+                live.eq(still_live(~header.tagged | u.found_live, found.row, self) | ~header.tagged),
             ]
-        with m.Elif(self.revokes & (self.revoked_row == row) & header.tagged):
+        with m.Elif(self.revokes & (self.revoked_row == u.row) & header.tagged):
             m.d.sync += live.eq(0)
-        with m.If(refuses):
-            m.d.sync += refused.eq(1)
-        m.d.comb += self.ulpdu.eq(valid & beat.last & self.step & ~refused & ~refuses)
-        if x.many:
-            m.d.comb += [
-                self.checked.eq(valid & beat.header & self.step), self.ulpdu_of.eq(beat.connection),
-            ]  # fmt: skip
-            with m.If(refuses & ~beat.header):
-                m.d.sync += x.cut.eq(1)
 
-        # The state.
+    def _advance(self, m, x, u):
+        """Change the state of the queues, and of the message, when a ULPDU is accepted."""
+        header, order, accepts = u.header, u.order, u.accepts
         next_msn = Signal(32)
         m.d.comb += [
             next_msn.eq(header.msn + 1),
-            self.buffer.ready.eq((accepts & is_send & header.last) | self.skips),
-            self.sink.ready.eq(accepts & is_response & header.last),
-            self.requested.eq(accepts & is_request & ~self.shut),
-            self.completes.eq(accepts & is_send & header.last & order.has_buffer),
-            self.completed.opcode.eq(Mux(self.skips, 0, opcode)),
+            self.buffer.ready.eq((accepts & u.is_send & header.last) | self.skips),
+            self.sink.ready.eq(accepts & u.is_response & header.last),
+            self.requested.eq(accepts & u.is_request & ~self.shut),
+            self.completes.eq(accepts & u.is_send & header.last & order.has_buffer),
+            self.completed.opcode.eq(Mux(self.skips, 0, header.opcode)),
             self.completed.octets.eq(order.end),
             self.completed.stag.eq(header.stag),
-            self.invalidate_row.eq(row),
+            self.invalidate_row.eq(u.row),
         ]
         if x.many:
             m.d.comb += x.next_msn.eq(next_msn)
-        m.d.sync += self.invalidate.eq(self.completes & invalidates)
+        m.d.sync += self.invalidate.eq(self.completes & u.invalidates)
         with m.If(accepts):
-            with m.If(is_send):
+            with m.If(u.is_send):
                 x.mo.write(m, Mux(header.last, 0, order.end))
                 x.send_begun.write(m, ~header.last)
                 with m.If(header.last):
                     x.next_send(m, next_msn)
-            with m.If(is_request):
+            with m.If(u.is_request):
                 x.next_read(m, next_msn)
                 with m.If(~self.shut):
-                    x.request_row.write(m, request_row + 1)
-            with m.If(is_write):
+                    x.request_row.write(m, x.request_row.signal + 1)
+            with m.If(u.is_write):
                 x.write_begun.write(m, ~header.last)
-            with m.If(is_response):
-                with m.If(some | header.last):
-                    x.arrived.write(m, Mux(header.last, 0, found.end))
-                    x.all_arrived.write(m, ends & ~header.last)
+            with m.If(u.is_response):
+                with m.If(u.some | header.last):
+                    x.arrived.write(m, Mux(header.last, 0, self.found.end))
+                    x.all_arrived.write(m, u.ends & ~header.last)
         x.note_rtrs(m)
 
     def _place(self, m, x, realigner):

@@ -366,13 +366,18 @@ class RdmaSender(wiring.Component):
                 self.answering.eq(given.response),
                 *([x.connection.eq(self.message_of)] if x.many else []),
             ]
-        # One enable, and one choice, for each register of many bits: the new message or segment, or what is left.
+        self._load(m, x, tagged | is_request, fitting)
+        m.d.comb += [self.asked.stag.eq(fragment.octets), self.asked.some.eq(given.octets != 0)]
+
+    def _load(self, m, x, has_to, fitting):
+        """Load the registers of many bits, each with one enable and one choice: a new value, or the octets left."""
+        given, fragment = self.message.payload, self.fragment.payload
         with m.If(x.takes | (x.ends_header if x.many else x.ends & ~x.void)):
             m.d.sync += [
-                x.to.eq(Mux(x.in_segment, x.to + x.payload, Mux(tagged | is_request | x.resumes, given.to, 0))),
+                x.to.eq(Mux(x.in_segment, x.to + x.payload, Mux(has_to | x.resumes, given.to, 0))),
                 x.left.eq(Mux(x.in_segment, x.left - x.payload, given.octets)),
             ]
-        with m.If(begins | x.moves_payload):
+        with m.If(x.begins | x.moves_payload):
             m.d.sync += x.payload_left.eq(Mux(x.in_segment, x.payload_left - x.count, fitting))
         with m.If(x.takes | x.loads | x.moves_payload):
             loads = ~x.in_segment | x.loads
@@ -382,30 +387,16 @@ class RdmaSender(wiring.Component):
             ]
         with m.If(x.takes | x.loads):
             m.d.sync += x.last_fragment.eq(fragment.last)
-        m.d.comb += [self.asked.stag.eq(fragment.octets), self.asked.some.eq(given.octets != 0)]
 
     def _segment(self, m, x):
         """Name the octets of the segment: those of the header, then those of the fragments."""
-        octets = 4 * self.lanes
         source = x.sources.i.payload
         dead = Signal()  # the source must not be read any more
         offered = Signal()  # a read that memory has not taken, and that must not be withdrawn
-        start = Signal(range(octets))
-        room = Signal(range(octets + 1))  # from there to the end of the word
-        in_word = Signal(range(octets + 1))  # octets of the fragment in the word
-        few = Signal()  # they are all of the payload that is left
-        last_header = Signal()  # this word is the last one of the header
-        header_end = Signal(range(octets + 1))  # in this word
-        ends = Signal()  # the segment ends with these octets
         moves = Signal()
+        start, last_header, ends = self._measure(m, x)
         m.d.comb += [
             dead.eq(~x.in_header & self.answering & ~self.live & ~offered),
-            start.eq(Mux(x.in_header, Mux(x.header_word == 0, _PADDING, 0), x.address)),
-            room.eq(octets - start),
-            in_word.eq(Mux(x.last_fragment | _exceeds(x.fragment_left, room), room, x.fragment_left)),
-            few.eq(~_exceeds(x.payload_left, in_word)),
-            x.count.eq(Mux(x.in_header, header_end - start, Mux(few, x.payload_left, in_word))),
-            ends.eq(Mux(x.in_header, last_header & (x.payload_left == 0), few)),
             source.memory.eq(~x.in_header & ~dead),
             x.void.eq(dead),
             source.data.eq(x.header_data),
@@ -424,15 +415,6 @@ class RdmaSender(wiring.Component):
             self.answers.eq(x.finishes & self.answering & ~dead),
             self.fragment.ready.eq(x.takes | x.loads),
         ]  # fmt: skip
-        for n, (kind, size) in enumerate((
-            (x.tagged, TAGGED_OCTETS), (x.is_request, UNTAGGED_OCTETS + READ_REQUEST_OCTETS), (1, UNTAGGED_OCTETS),
-        )):  # fmt: skip
-            last_word, in_last = divmod(_PADDING + size - 1, octets)
-            with m.Elif(kind) if n else m.If(kind):
-                m.d.comb += [
-                    last_header.eq(x.header_word == last_word),
-                    header_end.eq(Mux(last_header, in_last + 1, octets)),
-                ]
         with m.If(x.in_segment):
             with m.If(x.in_header):
                 m.d.comb += [x.sources.i.valid.eq(1), moves.eq(x.sources.i.ready)]
@@ -455,6 +437,38 @@ class RdmaSender(wiring.Component):
             m.d.sync += [x.in_segment.eq(0), x.goes_on.eq(0 if x.many else ~x.last_segment)]
         with m.If(x.ends if x.many else x.finishes):
             m.d.sync += self.answering.eq(0)
+
+    def _measure(self, m, x):
+        """Count the octets that are named next, at most those of a word.
+
+        Return the first one, whether the word is the last one of the header, and whether the segment ends with it.
+        """
+        octets = 4 * self.lanes
+        start = Signal(range(octets))
+        room = Signal(range(octets + 1))  # from there to the end of the word
+        in_word = Signal(range(octets + 1))  # octets of the fragment in the word
+        few = Signal()  # they are all of the payload that is left
+        last_header = Signal()  # this word is the last one of the header
+        header_end = Signal(range(octets + 1))  # in this word
+        ends = Signal()  # the segment ends with these octets
+        m.d.comb += [
+            start.eq(Mux(x.in_header, Mux(x.header_word == 0, _PADDING, 0), x.address)),
+            room.eq(octets - start),
+            in_word.eq(Mux(x.last_fragment | _exceeds(x.fragment_left, room), room, x.fragment_left)),
+            few.eq(~_exceeds(x.payload_left, in_word)),
+            x.count.eq(Mux(x.in_header, header_end - start, Mux(few, x.payload_left, in_word))),
+            ends.eq(Mux(x.in_header, last_header & (x.payload_left == 0), few)),
+        ]  # fmt: skip
+        for n, (kind, size) in enumerate((
+            (x.tagged, TAGGED_OCTETS), (x.is_request, UNTAGGED_OCTETS + READ_REQUEST_OCTETS), (1, UNTAGGED_OCTETS),
+        )):  # fmt: skip
+            last_word, in_last = divmod(_PADDING + size - 1, octets)
+            with m.Elif(kind) if n else m.If(kind):
+                m.d.comb += [
+                    last_header.eq(x.header_word == last_word),
+                    header_end.eq(Mux(last_header, in_last + 1, octets)),
+                ]
+        return start, last_header, ends
 
     def _collect(self, m, x):
         """Put the octets of each source behind those before it."""
