@@ -197,26 +197,27 @@ class RdmaEngine(wiring.Component):
 
     def _connection(self, registers, words, settled):
         m = Module()
-        m.submodules.command_loader = command_loader = CommandLoader(self.regions, self.buffers)
-        self._command(m, registers, command_loader)
-        m.submodules.table = table = RegionTable(self.regions)
-        m.submodules.receiver = receiver = RdmaReceiver(self.lanes, self.regions, self.reads)
-        m.submodules.completions = completions = CompletionQueue(self.buffers)
-        m.submodules.loader = loader = MessageLoader(self.lanes, self.regions, 2 * self.work, self.reads)
-        m.submodules.sender = sender = RdmaSender(self.lanes)
-        m.submodules.switch = switch = UlpduSwitch(self.lanes)
-        m.submodules.reads = reads = ReadCounter(self.reads)
-        control, limits = registers.CONTROL, registers.LIMITS
+        x = _Blocks(m, self)
+        control = registers.CONTROL
         refused = Signal()  # a ULPDU, a source or a word: nothing more is received, and the engine sends nothing
         runs = Signal()
-        memory_failed = Signal()
         m.d.comb += [
-            memory_failed.eq(receiver.failed | sender.failed),
-            refused.eq(receiver.refused | receiver.passed | sender.refused | memory_failed),
+            x.memory_failed.eq(x.receiver.failed | x.sender.failed),
+            refused.eq(x.receiver.refused | x.receiver.passed | x.sender.refused | x.memory_failed),
             runs.eq(control.enable & ~control.stop & ~refused & settled),
         ]
+        self._command(m, registers, x.command_loader)
+        self._stream(m, x, words)
+        self._look_up(m, x)
+        self._post(m, x, registers)
+        self._count(m, x, registers.LIMITS)
+        self._set(m, x, registers, runs, refused)
+        self._show(m, x, registers)
+        return m
 
-        # Octets.
+    def _stream(self, m, x, words):
+        """Connect the streams of octets."""
+        receiver, sender, switch = x.receiver, x.sender, x.switch
         wiring.connect(m, wiring.flipped(self.rx_ulpdu), receiver.i)
         wiring.connect(m, receiver.host, wiring.flipped(self.host_rx))
         wiring.connect(m, sender.o, switch.engine)
@@ -227,30 +228,47 @@ class RdmaEngine(wiring.Component):
         wiring.connect(m, words, sender.words)
         m.d.comb += [sender.fault.eq(self.memory.fault), receiver.write_fault.eq(self.memory.write_fault)]
 
-        # Commands.
+    def _look_up(self, m, x):
+        """Connect the STag table to the commands that write it, and to the blocks that look regions up."""
+        command_loader, table, receiver, loader = x.command_loader, x.table, x.receiver, x.loader
         wiring.connect(m, command_loader.region, table.write)
-        wiring.connect(m, command_loader.buffers, receiver.buffer)
-        m.d.comb += [
-            command_loader.free.eq(table.free),
-            table.revoke.eq(command_loader.revoke),
-            loader.write.eq(command_loader.work),
-            loader.ends.eq(command_loader.work_ends),
-            loader.word.eq(command_loader.word),
-        ]
-
-        # The STag table.
         wiring.connect(m, receiver.lookup, table.receive)
         wiring.connect(m, loader.lookup, table.transmit)
         m.d.comb += [
+            command_loader.free.eq(table.free),
+            table.revoke.eq(command_loader.revoke),
             table.step.eq(receiver.step),
             table.invalidate.eq(receiver.invalidate),
             table.invalidate_row.eq(receiver.invalidate_row),
             loader.step.eq(receiver.step),
-            *((block.found.eq(table.found), block.revokes.eq(table.revokes), block.revoked_row.eq(table.revoked_row))
-              for block in (receiver, loader)),
-        ]  # fmt: skip
+        ]
+        for block in (receiver, loader):
+            m.d.comb += [
+                block.found.eq(table.found), block.revokes.eq(table.revokes), block.revoked_row.eq(table.revoked_row),
+            ]  # fmt: skip
 
-        # RDMA Reads of both ends, and completions.
+    def _post(self, m, x, registers):
+        """Give the posted buffers to receive, and the messages to transmit; count the Sends that are complete."""
+        command_loader, receiver, loader, sender = x.command_loader, x.receiver, x.loader, x.sender
+        wiring.connect(m, command_loader.buffers, receiver.buffer)
+        wiring.connect(m, loader.message, sender.message)
+        wiring.connect(m, loader.fragment, sender.fragment)
+        m.d.comb += [
+            loader.write.eq(command_loader.work),
+            loader.ends.eq(command_loader.work_ends),
+            loader.word.eq(command_loader.word),
+            sender.live.eq(loader.live),
+            loader.answering.eq(sender.answering),
+            loader.show.eq(registers.SOURCE.pop),
+            *([self.fabric_done.eq(sender.fabric_sent)] if self.has_fabric else []),
+            x.completions.i.eq(receiver.completed),
+            x.completions.enters.eq(receiver.completes | receiver.skips),
+            x.completions.complete.eq((receiver.note == Note.SEND) | receiver.skips),
+        ]
+
+    def _count(self, m, x, limits):
+        """Count the RDMA Reads of both ends, up to ORD and IRD."""
+        receiver, loader, sender, reads = x.receiver, x.loader, x.sender, x.reads
         wiring.connect(m, reads.sinks, receiver.sink)
         m.d.comb += [
             loader.request.eq(receiver.request),
@@ -266,42 +284,29 @@ class RdmaEngine(wiring.Component):
             reads.requested.eq(receiver.requested),
             reads.answers.eq(sender.answers),
             receiver.outstanding.eq(reads.requests),
-            completions.i.eq(receiver.completed),
-            completions.enters.eq(receiver.completes | receiver.skips),
-            completions.complete.eq((receiver.note == Note.SEND) | receiver.skips),
+            receiver.ird.eq(limits.ird),
         ]
 
-        # Messages.
-        wiring.connect(m, loader.message, sender.message)
-        wiring.connect(m, loader.fragment, sender.fragment)
-        m.d.comb += [
-            sender.live.eq(loader.live),
-            loader.answering.eq(sender.answering),
-            loader.show.eq(registers.SOURCE.pop),
-            *([self.fabric_done.eq(sender.fabric_sent)] if self.has_fabric else []),
-        ]
-
-        # Settings.
+    def _set(self, m, x, registers, runs, refused):
+        """Apply the settings of the host, and of the connection's startup."""
+        control, receiver, loader, sender, reads = registers.CONTROL, x.receiver, x.loader, x.sender, x.reads
         m.d.comb += [
             receiver.enable.eq(control.enable),
             receiver.waits.eq(control.waits),
             receiver.drops.eq(control.drops),
             receiver.shut.eq(control.shut),
-            receiver.ird.eq(limits.ird),
             receiver.stopped.eq(refused),
             receiver.rtr.eq(self.rtr_received),
             loader.runs.eq(runs),
             sender.runs.eq(runs),
             sender.starts.eq(control.enable),
-            sender.mulpdu.eq(limits.mulpdu),
+            sender.mulpdu.eq(registers.LIMITS.mulpdu),
             sender.send_rtr.eq(self.rtr_sends == Rtr.SEND),
             sender.read_rtr.eq(self.rtr_sends == Rtr.READ),
             reads.starts.eq(control.enable),
             reads.read_rtr.eq(self.rtr_sends == Rtr.READ),
             reads.rtr_answered.eq(self.rtr_answered),
         ]
-        self._show(m, registers, table, receiver, loader, sender, reads, completions, memory_failed)
-        return m
 
     def _command(self, m, registers, loader):
         """Give the loader the commands of the host, and of the fabric."""
@@ -319,13 +324,14 @@ class RdmaEngine(wiring.Component):
             loader.word.eq(commands.given),
         ]
 
-    def _show(self, m, registers, table, receiver, loader, sender, reads, completions, memory_failed):
+    def _show(self, m, x, registers):
         """The registers that the host reads, and the interrupt."""
+        receiver, sender, reads, completions = x.receiver, x.sender, x.reads, x.completions
         received, done, status = registers.RECEIVED, registers.DONE, registers.STATUS
         taken = Signal.like(completions.o.payload)
         done_changed = Signal()
         status_changed = Signal()
-        flags = Cat(table.ready, receiver.refused, sender.refused, receiver.passed, receiver.blocked, memory_failed)
+        flags = Cat(x.table.ready, receiver.refused, sender.refused, receiver.passed, receiver.blocked, x.memory_failed)
         flags_before = Signal.like(flags)
         m.d.comb += [
             registers.IDENTITY.value.eq(IDENTITY),
@@ -336,12 +342,18 @@ class RdmaEngine(wiring.Component):
             completions.o.ready.eq(received.pop),
             registers.RECEIVED_OCTETS.value.eq(taken.octets),
             registers.RECEIVED_STAG.value.eq(taken.stag),
-            *registers.show(
-                "STATUS", ready=table.ready, refused=receiver.refused | receiver.passed, source_refused=sender.refused,
-                passed=receiver.passed, blocked=receiver.blocked, memory_failed=memory_failed, placing=receiver.placing,
-                send_begun=receiver.send_begun, write_begun=receiver.write_begun, sending=sender.sending,
-                reads=reads.outstanding, requests=reads.requests,
-            ),
+            status.ready.eq(x.table.ready),
+            status.refused.eq(receiver.refused | receiver.passed),
+            status.passed.eq(receiver.passed),
+            status.blocked.eq(receiver.blocked),
+            status.placing.eq(receiver.placing),
+            status.send_begun.eq(receiver.send_begun),
+            status.write_begun.eq(receiver.write_begun),
+            status.source_refused.eq(sender.refused),
+            status.memory_failed.eq(x.memory_failed),
+            status.sending.eq(sender.sending),
+            status.reads.eq(reads.outstanding),
+            status.requests.eq(reads.requests),
             registers.RX_SEND_MSN.value.eq(receiver.send_msn),
             registers.RX_READ_MSN.value.eq(receiver.read_msn),
             registers.RX_MO.value.eq(receiver.mo),
@@ -349,7 +361,7 @@ class RdmaEngine(wiring.Component):
             registers.REFUSED_LENGTH.value.eq(receiver.header.length),
             *(registers.show(f"REFUSED_{n}", value=swap_octets(receiver.header.octets.word_select(n, 32)))
               for n in range(HEADER_WORDS)),
-            registers.SOURCE.value.eq(loader.shown),
+            registers.SOURCE.value.eq(x.loader.shown),
             registers.SOURCE_LEFT.value.eq(sender.left),
             self.irq.eq(completions.o.valid | done_changed | status_changed),
         ]  # fmt: skip
@@ -365,3 +377,19 @@ class RdmaEngine(wiring.Component):
             registers.ULPDUS.received.eq(registers.ULPDUS.received + receiver.ulpdu),
             registers.ULPDUS.sent.eq(registers.ULPDUS.sent + sender.ulpdu),
         ]
+
+
+class _Blocks:
+    """The blocks of a connection."""
+
+    def __init__(self, m: Module, engine: RdmaEngine):
+        lanes, regions, reads = engine.lanes, engine.regions, engine.reads
+        m.submodules.command_loader = self.command_loader = CommandLoader(regions, engine.buffers)
+        m.submodules.table = self.table = RegionTable(regions)
+        m.submodules.receiver = self.receiver = RdmaReceiver(lanes, regions, reads)
+        m.submodules.completions = self.completions = CompletionQueue(engine.buffers)
+        m.submodules.loader = self.loader = MessageLoader(lanes, regions, 2 * engine.work, reads)
+        m.submodules.sender = self.sender = RdmaSender(lanes)
+        m.submodules.switch = self.switch = UlpduSwitch(lanes)
+        m.submodules.reads = self.reads = ReadCounter(reads)
+        self.memory_failed = Signal()
