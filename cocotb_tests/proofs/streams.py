@@ -469,8 +469,8 @@ _block(
     lambda lanes: MemoryWindow(lanes, 1024),
     MemoryWindow,
     "a write of the host overtakes the engine's",
-    "with m.If(writes & ~offered):",
-    "with m.If(writes):",
+    "with m.If(x.writes & ~offered):",
+    "with m.If(x.writes):",
     given=_host_waits,
     states=_window_states,
 )

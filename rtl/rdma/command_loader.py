@@ -78,34 +78,12 @@ class CommandLoader(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        many = self.connections > 1
-        m.submodules.buffers = buffers = RowQueue(_Place, self.buffer_depth, self.connections)
-        # A row is read in the cycle in which it is written only before it can be taken.
-        attrs = block_ram(self.connections) if many else {}
-        depth = self.buffer_depth * self.connections
-        m.submodules.withdrawn = withdrawn = Memory(shape=1, depth=depth, init=[], attrs=attrs)
-        marks, marked = withdrawn.write_port(), withdrawn.read_port(domain="sync" if many else "comb")
-
         kind = Signal(Command)
         command = Signal(Command)
         left = Signal(range(128))  # words of the command that are still to come
         first = Signal()
         last = Signal()
-        withdraws = Signal()  # the buffer with the number ``word``
-        number = Signal(range(self.buffer_depth))
-        cells = {}
-        if many:
-            rights = Signal(RIGHTS)  # of the region
-            row = Signal(range(self.rows))
-            for signal in (kind, left, rights, row):
-                signal = Value.cast(signal)
-                cells[signal.name] = Cells(m, signal, self.connections, self.of, self.clear)
-            m.d.comb += [
-                buffers.of.eq(self.of), buffers.shown.eq(self.shown), self.settled.eq(buffers.settled),
-                self.any.eq(buffers.any),
-                Value.cast(buffers.clear).eq(self.clear),
-            ]  # fmt: skip
-            m.d.sync += [self.withdraws.eq(withdraws), self.withdraws_of.eq(self.of)]
+        kinds, lefts = self._cells(m, Value.cast(kind)), self._cells(m, left)
         m.d.comb += [
             first.eq(left == 0),
             last.eq(left == 1),
@@ -113,6 +91,41 @@ class CommandLoader(wiring.Component):
             self.work.eq(self.push & ((first & (command == Command.WORK)) | (~first & (kind == Command.WORK)))),
             self.ends.eq(self.push & last),
             self.work_ends.eq(self.work & last),
+        ]
+        with m.If(self.push & ~first):
+            lefts.write(m, left ^ Cat(~left[:n].any() for n in range(len(left))))
+        with m.Elif(self.push):
+            kinds.write(m, command)
+            with m.Switch(command):
+                with m.Case(Command.WORK):
+                    lefts.write(m, 4 + 2 * self.word[8:14])
+                with m.Case(Command.REGION):
+                    lefts.write(m, len(RowWrite.NAMES))
+                with m.Case(Command.BUFFER):
+                    lefts.write(m, 2)
+                with m.Case(Command.REVOKE, Command.WITHDRAW):
+                    lefts.write(m, 1)
+        self._post(m, kind, left, last)
+        self._write(m, kind, command, left, first)
+        return m
+
+    def _cells(self, m, signal):
+        """A number that is kept for the words that follow."""
+        of, clear = (self.of, self.clear) if self.connections > 1 else (0, None)
+        return Cells(m, signal, self.connections, of, clear)
+
+    def _post(self, m, kind, left, last):
+        """Post and withdraw buffers."""
+        many = self.connections > 1
+        m.submodules.buffers = buffers = RowQueue(_Place, self.buffer_depth, self.connections)
+        # A row is read in the cycle in which it is written only before it can be taken.
+        attrs = block_ram(self.connections) if many else {}
+        depth = self.buffer_depth * self.connections
+        m.submodules.withdrawn = withdrawn = Memory(shape=1, depth=depth, init=[], attrs=attrs)
+        marks, marked = withdrawn.write_port(), withdrawn.read_port(domain="sync" if many else "comb")
+        withdraws = Signal()  # the buffer with the number ``word``
+        number = Signal(range(self.buffer_depth))
+        m.d.comb += [
             buffers.address.eq(self.push & (kind == Command.BUFFER) & (left == 2)),
             buffers.octets.eq(self.push & (kind == Command.BUFFER) & last),
             buffers.add.eq(buffers.octets),
@@ -129,49 +142,39 @@ class CommandLoader(wiring.Component):
             self.buffers.payload.octets.eq(buffers.o.payload.octets),
             self.buffers.payload.withdrawn.eq(marked.data),
         ]
+        if many:
+            m.d.comb += [
+                buffers.of.eq(self.of), buffers.shown.eq(self.shown), self.settled.eq(buffers.settled),
+                self.any.eq(buffers.any),
+                Value.cast(buffers.clear).eq(self.clear),
+            ]  # fmt: skip
+            m.d.sync += [self.withdraws.eq(withdraws), self.withdraws_of.eq(self.of)]
 
-        def keep(signal, value):
-            """Keep a value for the words that follow."""
-            if many:
-                cells[signal.name].write(m, value)
-            else:
-                m.d.sync += signal.eq(value)
-
-        with m.If(self.push & ~first):
-            keep(left, left ^ Cat(~left[:n].any() for n in range(len(left))))
-        with m.Elif(self.push):
-            keep(Value.cast(kind), command)
-            with m.Switch(command):
-                with m.Case(Command.WORK):
-                    keep(left, 4 + 2 * self.word[8:14])
-                with m.Case(Command.REGION):
-                    keep(left, len(RowWrite.NAMES))
-                with m.Case(Command.BUFFER):
-                    keep(left, 2)
-                with m.Case(Command.REVOKE, Command.WITHDRAW):
-                    keep(left, 1)
-
-        # Words for the STag table.
+    def _write(self, m, kind, command, left, first):
+        """Write words to the STag table."""
         writes = Signal(len(RowWrite.NAMES))
         m.d.comb += [getattr(self.region, name).eq(writes[n]) for n, name in enumerate(RowWrite.NAMES)]
+        if self.connections > 1:
+            rights = Signal(RIGHTS)  # of the region
+            row = Signal(range(self.rows))
+            all_rights, rows = self._cells(m, rights), self._cells(m, row)
+            row_now = Signal.like(row)
         with m.If(self.push):
             m.d.sync += [
                 self.region.word.eq(self.word),
                 self.revoke.eq((first & (command == Command.REGION)) | (~first & (kind == Command.REVOKE))),
                 *(write.eq((kind == Command.REGION) & (left == len(writes) - n)) for n, write in enumerate(writes)),
             ]
-            if not many:
+            if self.connections == 1:
                 with m.If(first):
                     m.d.sync += [self.region.rights.eq(self.word), self.region.row.eq(self.word[8:24])]
                 with m.Elif(kind == Command.REVOKE):
                     m.d.sync += self.region.row.eq(self.word)
             else:
-                row_now = Signal.like(row)
                 m.d.comb += row_now.eq(Mux(first, self.word[8:24], Mux(kind == Command.REVOKE, self.word, row)))
                 m.d.sync += [self.region.row.eq(Cat(row_now, self.of)), self.region.rights.eq(rights)]
                 with m.If(first):
-                    keep(rights, self.word)
-                    keep(row, row_now)
+                    all_rights.write(m, self.word)
+                    rows.write(m, row_now)
         with m.Elif(self.free):
             m.d.sync += [self.revoke.eq(0), writes.eq(0)]
-        return m

@@ -57,68 +57,67 @@ class MemoryWindow(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.registers = registers = RegisterBank(MEMORY_MAP)
-        port, main, bus = self.port, self.main, self.bus
+        x = _Access(self.lanes)
+        self._register(m, x)
+        self._write(m, x)
+        self._read(m, x)
+        return m
 
-        # The host's access. A read of READ is held until the word is there.
+    def _register(self, m, x):
+        """Take the host's accesses. A read of READ is held until the word is there."""
+        m.submodules.registers = x.registers
+        registers, bus = x.registers, self.bus
         lane_address = unsigned(ADDRESS_BITS - 2)
         m.submodules.addresses = addresses = Memory(shape=lane_address, depth=max(2, self.connections), init=[])
         put, get = addresses.write_port(), addresses.read_port(domain="comb")
         page = Signal(connection_shape(self.connections))  # of the access, also while its word is on its way
         latest = Signal.like(page)
-        address = Signal(lane_address)
-        advances = Signal()
-        written = Signal(32)
-        word = Signal(32)
-        writes = Signal()  # ``written`` is on its way to the memory
-        reads = Signal()  # the bus waits for ``word``
-        asked = Signal()  # the memory has been asked for it
-        has = Signal()  # it is there
         is_read = Signal()
         m.d.comb += [
-            page.eq(Mux(writes, latest, bus.address[8:])),
+            page.eq(Mux(x.writes, latest, bus.address[8:])),
             get.addr.eq(page),
-            address.eq(get.data),
+            x.address.eq(get.data),
             put.addr.eq(page),
-            put.data.eq(Mux(registers.ADDRESS.push, registers.ADDRESS.value[2:], address + 1)),
-            put.en.eq(registers.ADDRESS.push | advances),
+            put.data.eq(Mux(registers.ADDRESS.push, registers.ADDRESS.value[2:], x.address + 1)),
+            put.en.eq(registers.ADDRESS.push | x.advances),
             is_read.eq(~bus.write & (bus.address[:8] == _READ)),
-            reads.eq(bus.request & is_read & ~has & ~writes),
-            registers.bus.request.eq(bus.request & ~writes & (has | ~is_read)),
+            x.reads.eq(bus.request & is_read & ~x.has & ~x.writes),
+            registers.bus.request.eq(bus.request & ~x.writes & (x.has | ~is_read)),
             registers.bus.address.eq(bus.address[:8]),
             registers.bus.write.eq(bus.write),
             registers.bus.write_data.eq(bus.write_data),
             bus.ack.eq(registers.bus.ack),
             bus.read_data.eq(registers.bus.read_data),
             registers.OCTETS.value.eq(self.octets),
-            registers.READ.value.eq(word),
+            registers.READ.value.eq(x.word),
         ]
         m.d.sync += latest.eq(page)
         with m.If(registers.WRITE.push):
-            m.d.sync += [writes.eq(1), written.eq(registers.WRITE.value)]
+            m.d.sync += [x.writes.eq(1), x.written.eq(registers.WRITE.value)]
         with m.If(bus.ack & is_read):
-            m.d.comb += advances.eq(1)
-            m.d.sync += has.eq(0)
+            m.d.comb += x.advances.eq(1)
+            m.d.sync += x.has.eq(0)
 
-        # The port for writes. A beat of the engine that has been offered is transferred first.
+    def _write(self, m, x):
+        """Write to the memory. A beat of the engine that has been offered is transferred first."""
+        port, main = self.port, self.main
         lane_bits = self.lanes.bit_length() - 1
-        lane = Signal(range(max(2, self.lanes)))
         offered = Signal()
-        m.d.comb += lane.eq(address[:lane_bits])
-        m.d.sync += offered.eq(port.write.valid & ~port.write.ready & ~(writes & ~offered))
-        with m.If(writes & ~offered):
+        m.d.comb += x.lane.eq(x.address[:lane_bits])
+        m.d.sync += offered.eq(port.write.valid & ~port.write.ready & ~(x.writes & ~offered))
+        with m.If(x.writes & ~offered):
             m.d.comb += [
                 main.write.valid.eq(1),
-                main.write.payload.address.eq(address >> lane_bits),
-                main.write.payload.data.eq(written.replicate(self.lanes)),
+                main.write.payload.address.eq(x.address >> lane_bits),
+                main.write.payload.data.eq(x.written.replicate(self.lanes)),
                 main.write.payload.mask.eq(
-                    Cat(registers.MASK.value & (lane == n).replicate(4) for n in range(self.lanes))
+                    Cat(x.registers.MASK.value & (x.lane == n).replicate(4) for n in range(self.lanes))
                 ),
                 main.write.payload.last.eq(1),
             ]  # fmt: skip
             with m.If(main.write.ready):
-                m.d.comb += advances.eq(1)
-                m.d.sync += writes.eq(0)
+                m.d.comb += x.advances.eq(1)
+                m.d.sync += x.writes.eq(0)
         with m.Else():
             m.d.comb += [
                 main.write.valid.eq(port.write.valid),
@@ -126,7 +125,10 @@ class MemoryWindow(wiring.Component):
                 port.write.ready.eq(main.write.ready),
             ]
 
-        # The port for reads: likewise, and no word of the engine may be due when the host's is asked for.
+    def _read(self, m, x):
+        """Read from the memory: likewise, and no word of the engine may be due when the host's is asked for."""
+        port, main = self.port, self.main
+        lane_bits = self.lanes.bit_length() - 1
         due = Signal(range(2 * MAX_OUTSTANDING))  # words of the engine
         asks = Signal()  # an address of the engine has been offered
         m.d.comb += [
@@ -136,25 +138,40 @@ class MemoryWindow(wiring.Component):
         ]
         m.d.sync += [
             due.eq(due + (port.read.valid & port.read.ready) - (port.words.valid & port.words.ready)),
-            asks.eq(port.read.valid & ~port.read.ready & (asks | ~(writes | reads))),
+            asks.eq(port.read.valid & ~port.read.ready & (asks | ~(x.writes | x.reads))),
         ]
-        with m.If((reads | writes) & ~asks):
+        with m.If((x.reads | x.writes) & ~asks):
             m.d.comb += [
-                main.read.valid.eq(reads & ~asked & (due == 0)),
-                main.read.payload.eq(address >> lane_bits),
+                main.read.valid.eq(x.reads & ~x.asked & (due == 0)),
+                main.read.payload.eq(x.address >> lane_bits),
             ]
             with m.If(main.read.valid & main.read.ready):
-                m.d.sync += asked.eq(1)
+                m.d.sync += x.asked.eq(1)
         with m.Else():
             m.d.comb += [
                 main.read.valid.eq(port.read.valid),
                 main.read.payload.eq(port.read.payload),
                 port.read.ready.eq(main.read.ready),
             ]
-        with m.If(asked):
+        with m.If(x.asked):
             m.d.comb += main.words.ready.eq(1)
             with m.If(main.words.valid):
-                m.d.sync += [asked.eq(0), has.eq(1), word.eq(main.words.payload.word_select(lane, 32))]
+                m.d.sync += [x.asked.eq(0), x.has.eq(1), x.word.eq(main.words.payload.word_select(x.lane, 32))]
         with m.Else():
             m.d.comb += [port.words.valid.eq(main.words.valid), main.words.ready.eq(port.words.ready)]
-        return m
+
+
+class _Access:
+    """The host's access."""
+
+    def __init__(self, lanes: int):
+        self.registers = RegisterBank(MEMORY_MAP)
+        self.address = Signal(unsigned(ADDRESS_BITS - 2))
+        self.lane = Signal(range(max(2, lanes)))
+        self.advances = Signal()
+        self.written = Signal(32)
+        self.word = Signal(32)
+        self.writes = Signal()  # ``written`` is on its way to the memory
+        self.reads = Signal()  # the bus waits for ``word``
+        self.asked = Signal()  # the memory has been asked for it
+        self.has = Signal()  # it is there

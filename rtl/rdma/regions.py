@@ -131,9 +131,8 @@ class RegionTable(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        bits = range(self.all_rows)
         row_bits = (self.rows - 1).bit_length()
-        row = Signal(bits)
+        row = Signal(range(self.all_rows))
         access = Signal(Access)
         m.d.comb += [
             access.eq(Mux(self.receive.valid, self.receive.access, self.transmit.access)),
@@ -143,8 +142,12 @@ class RegionTable(wiring.Component):
             self.transmit.granted.eq(self.step & ~self.receive.valid),
         ]
         is_ready = self.ready.bit_select(row[row_bits:], 1) if self.connections > 1 else self.ready
-        words = self._memories(m, row)
+        self._compare(m, access, row, is_ready, self._memories(m, row))
+        return m
 
+    def _compare(self, m, access, row, is_ready, words):
+        """Compare the access with the words of its row."""
+        bits = range(self.all_rows)
         # Cycle 1: compare the STag, and find the distance from the region's first TO.
         asked = Signal(Access, reset_less=True)
         asked_row = Signal(bits, reset_less=True)
@@ -152,7 +155,7 @@ class RegionTable(wiring.Component):
         distance = Signal(64)
         has_stag = Signal()  # the low bits of the STag are the row
         key = words["key"]
-        m.d.comb += has_stag.eq(key.valid & (key.high == asked.stag[row_bits:]))
+        m.d.comb += has_stag.eq(key.valid & (key.high == asked.stag[(self.rows - 1).bit_length():]))
         m.d.comb += distance.eq(asked.to - Cat(words["to_low"], words["to_high"]))
         # Cycle 2: compare with the length.
         offset = Signal(32, reset_less=True)
@@ -195,7 +198,6 @@ class RegionTable(wiring.Component):
                 found_live.eq(still_live(found_live, self.found.row, self)),
             ]
         m.d.comb += self.found.live.eq(found_live)
-        return m
 
     def _memories(self, m, row):
         """The words of the row that was read in the last cycle."""
