@@ -7,42 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import cocotb
-from cocotb.triggers import ClockCycles, RisingEdge
 
 from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.host_driver.devices.sim.signals import start_clock
+from open_rnic.host_driver.tools.bench.rig import PORT, Rig, Sink, Source
 from open_rnic.host_driver.tools.bench.simulation import report, task
 from open_rnic.rtl.rdma.registers import BY_NAME
 from open_rnic.rtl.tcp.words import State
 
 QUIET = 2500  # cycles without any transfer after which the engine is idle: more than a segment takes in TCP
 _OPENING = 200_000  # cycles within which a connection is established
-_PORT = "payload", "valid", "ready"
-
-
-class Source:
-    """Offers payloads on a stream. ``began`` is the cycle in which the first one was transferred."""
-
-    def __init__(self, dut: Any, name: str, words: Sequence[int]):
-        self._payload, self._valid, self._ready = (getattr(dut, f"{name}__{each}") for each in _PORT)
-        self._words = iter(words)
-        self.began: int | None = None
-        self._offer()
-
-    def _offer(self) -> None:
-        word = next(self._words, None)
-        self.offers = word is not None
-        self._valid.value = self.offers
-        if word is not None:
-            self._payload.value = word
-
-    def step(self, cycle: int) -> bool:
-        """See whether a payload has been transferred."""
-        moves = self.offers and bool(self._ready.value)
-        if moves:
-            self.began = cycle if self.began is None else self.began
-            self._offer()
-        return moves
 
 
 class Frames(Source):
@@ -53,20 +27,17 @@ class Frames(Source):
         self._flight = flight
         self._sink = received
         self._offered = 0  # octets
-        super().__init__(dut, "frames", [])
+        super().__init__(dut, "frames")
 
-    def _offer(self) -> None:
-        if (word := next(self._words, None)) is None and self._frames:
+    def _next(self) -> int | None:
+        if (word := super()._next()) is None and self._frames:
             octets, words = self._frames[0]
             if self._offered + octets - self._sink.octets <= self._flight:
                 self._frames.popleft()
                 self._offered += octets
                 self._words = iter(words)
-                word = next(self._words)
-        self.offers = word is not None
-        self._valid.value = self.offers
-        if word is not None:
-            self._payload.value = word
+                word = super()._next()
+        return word
 
     def step(self, cycle: int) -> bool:
         """See Source."""
@@ -74,26 +45,6 @@ class Frames(Source):
         if not self.offers and self._frames:
             self._offer()
         return moves
-
-
-class Sink:
-    """Takes payloads of a stream. ``ended`` is the cycle of the last one."""
-
-    def __init__(self, dut: Any, name: str):
-        self._payload, self._valid, ready = (getattr(dut, f"{name}__{each}") for each in _PORT)
-        ready.value = 1
-        self.words: list[int] = []
-        self.octets = 0  # at least as many have come, and at most a lane for each beat more
-        self.ended = 0
-
-    def step(self, cycle: int) -> bool:
-        """See whether a payload has been transferred."""
-        if not self._valid.value:
-            return False
-        self.words.append(self._payload.value.to_unsigned())
-        self.octets = 4 * len(self.words)
-        self.ended = cycle
-        return True
 
 
 class Memory:
@@ -107,7 +58,7 @@ class Memory:
         self._fields = fields
         self._write = Sink(dut, "memory__write")
         self._read = Sink(dut, "memory__read")
-        self._payload, self._valid, self._ready = (getattr(dut, f"memory__words__{each}") for each in _PORT)
+        self._payload, self._valid, self._ready = (getattr(dut, f"memory__words__{each}") for each in PORT)
         self._valid.value = 0
         self._words: deque[int] = deque()
         self._given = False
@@ -141,28 +92,17 @@ class Memory:
         return moves
 
 
-async def settle(dut: Any, parts: Sequence[Any]) -> None:
-    """Let the clock run until nothing moves."""
-    cycle = moved = 0
-    while cycle < moved + QUIET:
-        await RisingEdge(dut.clk)
-        cycle += 1
-        for part in parts:
-            if part.step(cycle):
-                moved = cycle
-
-
 async def access(dut: Any, name: str, value: int | None = None) -> int:
     """Access a register of the RDMA engine."""
     return await access_register(dut, BY_NAME[f"RDMA_{name}"].address >> 2, value)
 
 
-async def place(dut: Any, case: dict[str, Any]) -> dict[str, Any]:
+async def place(dut: Any, rig: Rig, case: dict[str, Any]) -> dict[str, Any]:
     """Send messages from memory as ULPDUs, or place ULPDUs in memory."""
     for name in ("bus__request", "rx_ulpdu__valid"):
         getattr(dut, name).value = 0
     memory = Memory(dut, case["lanes"], case["memory"], bytes.fromhex(case["octets"]), case["room"])
-    received = Source(dut, "rx_ulpdu", [])
+    received = Source(dut, "rx_ulpdu")
     sent = Sink(dut, "tx_ulpdu")
     while not BY_NAME["RDMA_STATUS"]["ready"].get(await access(dut, "STATUS")):
         pass
@@ -170,9 +110,8 @@ async def place(dut: Any, case: dict[str, Any]) -> dict[str, Any]:
         await access(dut, name, value)
     if case["words"]:
         received = Source(dut, "rx_ulpdu", case["words"])
-    await settle(dut, [memory, received, sent])
-    if received.offers:
-        raise RuntimeError(f"an input beat was stalled for {QUIET} cycles")
+    rig.parts = memory, received, sent
+    await rig.settle(received)
     begun = received.began if case["words"] else memory.began
     ended = memory.ended if case["words"] else sent.ended
     return {
@@ -182,30 +121,27 @@ async def place(dut: Any, case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def carry(dut: Any, case: dict[str, Any]) -> dict[str, Any]:
+async def carry(dut: Any, rig: Rig, case: dict[str, Any]) -> dict[str, Any]:
     """Send packets over a connection of TCP, or receive frames of it."""
     for name in ("tick", "replays", "to_send__valid", "frames__valid", "a_command__valid", "b_command__valid"):
         getattr(dut, name).value = 0
-    commands = [Source(dut, f"{side}_command", [case["commands"][side]]) for side in "ba"]
+    rig.parts = [Source(dut, f"{side}_command", [case["commands"][side]]) for side in "ba"]
     for cycle in range(_OPENING):
         if all(getattr(dut, f"{side}_status").value == State.ESTABLISHED for side in "ab"):
             break
         dut.tick.value = cycle % 32 == 0  # the SYN is sent again when ARP has found the peer
-        await RisingEdge(dut.clk)
-        for each in commands:
-            each.step(cycle)
+        await rig.step()
     else:
         raise RuntimeError("the connection is not established")
     dut.tick.value = 0
-    await settle(dut, [])
+    await rig.settle()
     dut.replays.value = bool(case["frames"])
     sent, received = Sink(dut, "sent"), Sink(dut, "received")
     given = Source(dut, "to_send", case["words"])
     if case["frames"]:
         given = Frames(dut, case["frames"], case["flight"], received)
-    await settle(dut, [given, sent, received])
-    if given.offers:
-        raise RuntimeError(f"an input beat was stalled for {QUIET} cycles")
+    rig.parts = given, sent, received
+    await rig.settle(given)
     assert given.began is not None
     ended = received.ended if case["frames"] else sent.ended
     return {"words": received.words, "cycles": ended - given.began + 1}
@@ -219,9 +155,8 @@ async def measure(dut: Any) -> None:
     run = place if asked["part"] == "placement" else carry
     results = []
     for case in asked["cases"]:
-        dut.rst.value = 1
-        await ClockCycles(dut.clk, 4)
-        dut.rst.value = 0
-        results.append(await run(dut, case))
+        rig = Rig(dut, QUIET)
+        await rig.reset(4)
+        results.append(await run(dut, rig, case))
     report(results)
 

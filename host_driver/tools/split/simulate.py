@@ -31,8 +31,8 @@ SIZES = (1, 64, 1024, 16384, 65536)  #: octets of a message; larger messages onl
 _SOURCES = ("rtl", "host_driver.tools.split.simulate", "host_driver.tools.split.run", "host_driver.tools.split.cycles",
             "host_driver.tools.split.beats", "host_driver.tools.split.software", "host_driver.tools.split.testbench",
             "host_driver.tools.split.stages", "host_driver.tools.split.engines",
-            "host_driver.tools.split.engine_testbench", "host_driver.tools.bench.simulation", "host_driver.mpa.fpdu",
-            "host_driver.devices.sim.build")  # fmt: skip
+            "host_driver.tools.split.engine_testbench", "host_driver.tools.bench.rig", "host_driver.mpa.fpdu",
+            "host_driver.tools.bench.simulation", "host_driver.devices.sim.build")  # fmt: skip
 
 
 @dataclass(frozen=True)
