@@ -285,20 +285,15 @@ class SharedEngine:
         """The registers that the host reads, and the interrupts."""
         engine, registers, completions = self._engine, self.registers, self.completions
         receiver, sender, reads, page = self.receiver, self.sender, self.reads, x.page
-        received, done, status, ulpdus = registers.RECEIVED, registers.DONE, registers.STATUS, registers.ULPDUS
+        received = registers.RECEIVED
         passed = receiver.passed.bit_select(page, 1)
         flags = {
             "ready": self.table.ready.bit_select(page, 1), "refused": receiver.refused.bit_select(page, 1) | passed,
             "source_refused": sender.refused.bit_select(page, 1), "passed": passed, "blocked": x.blocked,
             "memory_failed": x.memory_failed.bit_select(page, 1),
         }  # fmt: skip
-        # Between accesses, one connection after the other is looked at for changes.
-        seen = Signal(len(flags))
-        all_seen = Cells(m, seen, self._connections, page, x.clear)
-        changed = Signal()
-        with m.If(~x.clear.now & (~engine.bus.request | status.pop)):
-            all_seen.write(m, Cat(flags.values()))
-            m.d.comb += changed.eq(~engine.bus.request & (seen != Cat(flags.values())))
+        self._notice(m, x, Cat(flags.values()))
+        self._count(m, x)
         m.d.comb += [
             *(block.shown.eq(page) for block in (completions, receiver, self.loader, sender, reads)),
             registers.IDENTITY.value.eq(IDENTITY),
@@ -325,6 +320,22 @@ class SharedEngine:
             registers.SOURCE_LEFT.value.eq(sender.left),
             engine.irq.eq(completions.any | x.done_changed | x.status_changed),
         ]  # fmt: skip
+
+    def _notice(self, m, x, flags):
+        """Look at one connection after the other for flags that have changed, between accesses."""
+        bus, status = self._engine.bus, self.registers.STATUS
+        seen = Signal(len(flags))
+        all_seen = Cells(m, seen, self._connections, x.page, x.clear)
+        changed = Signal()
+        with m.If(~x.clear.now & (~bus.request | status.pop)):
+            all_seen.write(m, flags)
+            m.d.comb += changed.eq(~bus.request & (seen != flags))
+        m.d.sync += x.status_changed.eq((x.status_changed & ~(status.pop << x.page)) | (changed << x.page))
+        forget(m, x.clear, x.status_changed)
+
+    def _count(self, m, x):
+        """Count ULPDUs, and the work that is done."""
+        receiver, sender, done, ulpdus = self.receiver, self.sender, self.registers.DONE, self.registers.ULPDUS
         done_read = receiver.note == Note.READ
         for name, happens, of, field in (
             ("sent_messages", sender.sent, sender.sent_of, done.sent),
@@ -336,13 +347,11 @@ class SharedEngine:
             cells = Cells(m, number, self._connections, of, x.clear)
             with m.If(happens):
                 cells.write(m, number + 1)
-            m.d.comb += field.eq(cells.read(m, page))
-        m.d.sync += [
-            x.done_changed.eq((x.done_changed & ~(done.pop << page)) | (sender.sent << sender.sent_of)
-                              | (done_read << receiver.note_of)),
-            x.status_changed.eq((x.status_changed & ~(status.pop << page)) | (changed << page)),
-        ]  # fmt: skip
-        forget(m, x.clear, x.done_changed, x.status_changed)
+            m.d.comb += field.eq(cells.read(m, x.page))
+        m.d.sync += x.done_changed.eq(
+            (x.done_changed & ~(done.pop << x.page)) | (sender.sent << sender.sent_of) | (done_read << receiver.note_of)
+        )
+        forget(m, x.clear, x.done_changed)
 
 
 class _Parts:

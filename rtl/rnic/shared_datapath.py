@@ -145,6 +145,7 @@ class SharedDatapath(wiring.Component):
             m.d.comb += [event.payload.kind.eq(EventKind.RX_MPA), event.payload.connection.eq(entered.payload)]
 
     def _receive(self, m, streams):
+        """From the rings to the engine, and what the host reads of it."""
         mpa, engine, watcher = self.mpa, self.engine, self.watcher
         connect, flipped = wiring.connect, wiring.flipped
         connect(m, flipped(self.rings), watcher.rings)
@@ -154,51 +155,7 @@ class SharedDatapath(wiring.Component):
         connect(m, mpa.rx_ulpdu, rx_buffer.i)
         connect(m, rx_buffer.o, engine.rx_ulpdu)
         connect(m, engine.host_rx, streams.passed)
-
-        # How many FPDUs of each connection have been given, and what became of them: a Send waits until that is known.
-        given = Signal(8)
-        counts = [Cells(m, given, self.connections, watcher.watch, mpa.clear)]
-        counts[0].count(m, watcher.gives)
-        processed = Signal(self.connections)
-        for name, now, of in (
-            ("checked", engine.checked, engine.checked_of), ("dropped", engine.dropped, engine.dropped_of),
-            ("consumed", mpa.consumed, mpa.received_of),
-        ):  # fmt: skip
-            counts.append(Cells(m, Signal(8, name=name), self.connections, of, mpa.clear))
-            counts[-1].count(m, now)
-        ends = [each.read(m, watcher.watch) for each in counts[1:]]
-        unchecked = Signal()
-        m.d.comb += [
-            processed.eq((engine.checked << engine.checked_of) | (engine.dropped << engine.dropped_of)
-                    | (mpa.consumed << mpa.received_of)),
-            unchecked.eq(given != (ends[0] + ends[1] + ends[2])[:8]),
-            watcher.unchecked.eq(unchecked),
-            watcher.watched.eq(mpa.watched),
-            mpa.watch.eq(watcher.watch),
-            watcher.failed.eq(mpa.rx_failed),
-            engine.blocked_of.eq(watcher.watch),
-            watcher.holds.eq(engine.blocked),
-            Value.cast(watcher.clear).eq(mpa.clear),
-            watcher.accept.eq(Mux(mpa.resets, 0, self.accept & ~streams.has_ulpdu)),
-            engine.sends_waiting.eq(watcher.sends_waiting),
-        ]  # fmt: skip
-        m.d.sync += engine.sends_coming.eq(
-            (engine.sends_coming & ~processed) | ((watcher.gives & watcher.gives_send) << watcher.watch)
-        )
-        forget(m, mpa.clear, engine.sends_coming)
-
-        # The watcher visits a connection again when something about it has changed.
-        accepted = Signal(self.connections)
-        returned = Signal(self.connections)
-        m.d.sync += [
-            accepted.eq(watcher.accept),
-            returned.eq(engine.returns),
-            watcher.stirs.eq(
-                (watcher.accept ^ accepted) | (engine.returns ^ returned) | processed | (mpa.fails << mpa.received_of)
-                | ((self.bus.ack & self.bus.write) << self.bus.address[8:])
-            ),
-        ]
-
+        self._watch(m, streams, self._account(m))
         m.d.comb += [
             streams.word.eq(watcher.word),
             streams.full.eq(watcher.full),
@@ -219,6 +176,61 @@ class SharedDatapath(wiring.Component):
         m.d.sync += finished.eq(watcher.finished)
         m.d.comb += self.ends.eq(watcher.finished & ~finished)
 
+    def _account(self, m):
+        """Count the FPDUs of each connection that the watcher has given, and what became of them.
+
+        A Send waits until that is known of all before it. Returns a bit for each connection: something became known.
+        """
+        mpa, engine, watcher = self.mpa, self.engine, self.watcher
+        given = Signal(8)
+        counts = [Cells(m, given, self.connections, watcher.watch, mpa.clear)]
+        counts[0].count(m, watcher.gives)
+        processed = Signal(self.connections)
+        for name, now, of in (
+            ("checked", engine.checked, engine.checked_of), ("dropped", engine.dropped, engine.dropped_of),
+            ("consumed", mpa.consumed, mpa.received_of),
+        ):  # fmt: skip
+            counts.append(Cells(m, Signal(8, name=name), self.connections, of, mpa.clear))
+            counts[-1].count(m, now)
+        ends = [each.read(m, watcher.watch) for each in counts[1:]]
+        unchecked = Signal()
+        m.d.comb += [
+            processed.eq((engine.checked << engine.checked_of) | (engine.dropped << engine.dropped_of)
+                    | (mpa.consumed << mpa.received_of)),
+            unchecked.eq(given != (ends[0] + ends[1] + ends[2])[:8]),
+            watcher.unchecked.eq(unchecked),
+        ]  # fmt: skip
+        m.d.sync += engine.sends_coming.eq(
+            (engine.sends_coming & ~processed) | ((watcher.gives & watcher.gives_send) << watcher.watch)
+        )
+        forget(m, mpa.clear, engine.sends_coming)
+        return processed
+
+    def _watch(self, m, streams, processed):
+        """What the watcher must know of a connection to give its octets, and when it visits one again."""
+        mpa, engine, watcher = self.mpa, self.engine, self.watcher
+        m.d.comb += [
+            watcher.watched.eq(mpa.watched),
+            mpa.watch.eq(watcher.watch),
+            watcher.failed.eq(mpa.rx_failed),
+            engine.blocked_of.eq(watcher.watch),
+            watcher.holds.eq(engine.blocked),
+            Value.cast(watcher.clear).eq(mpa.clear),
+            watcher.accept.eq(Mux(mpa.resets, 0, self.accept & ~streams.has_ulpdu)),
+            engine.sends_waiting.eq(watcher.sends_waiting),
+        ]
+        # The watcher visits a connection again when something about it has changed.
+        accepted = Signal(self.connections)
+        returned = Signal(self.connections)
+        m.d.sync += [
+            accepted.eq(watcher.accept),
+            returned.eq(engine.returns),
+            watcher.stirs.eq(
+                (watcher.accept ^ accepted) | (engine.returns ^ returned) | processed | (mpa.fails << mpa.received_of)
+                | ((self.bus.ack & self.bus.write) << self.bus.address[8:])
+            ),
+        ]
+
     def _send(self, m, streams):
         """Return whether nothing is on its way."""
         mpa, engine = self.mpa, self.engine
@@ -229,7 +241,26 @@ class SharedDatapath(wiring.Component):
         connect(m, engine.tx_ulpdu, queue.i)
         connect(m, queue.o, mpa.tx_ulpdu)
 
-        # ULPDUs and FPDUs on their way to the ring of a connection, for which there is room then.
+        has_room = self._has_room(m, queue)
+        m.d.comb += [
+            mpa.room.eq(self.room),
+            mpa.tx_mpa.eq(streams.is_mpa),
+            engine.room.eq(has_room(engine.at) & streams.is_mpa.bit_select(engine.at, 1)),
+            streams.room.eq(has_room(streams.sending_of)),
+            mpa.opens_of[0].eq(engine.at),
+            engine.opens.eq(mpa.tx_opens[0]),
+            mpa.opens_of[1].eq(streams.sending_of),
+            streams.opens.eq(mpa.tx_opens[1]),
+            mpa.sending_of.eq(streams.sending_of),
+            streams.sending.eq(mpa.sending),
+            streams.resets.eq(mpa.resets),
+            Value.cast(streams.clear).eq(mpa.clear),
+        ]
+        return self._give(m, streams) & ~queue.o.valid
+
+    def _has_room(self, m, queue):
+        """Return a function: whether there is room in the ring of a connection, and nothing is on its way there."""
+        mpa = self.mpa
         inside = Signal()  # a ULPDU of the engine has begun
         moves = queue.i.valid & queue.i.ready
         with m.If(moves):
@@ -245,26 +276,14 @@ class SharedDatapath(wiring.Component):
             count.count(m, happens)
 
         def has_room(at):
-            """Whether there is room in the ring, and nothing is on its way."""
             under_way = (ulpdus.read(m, at) + made.read(m, at) - left.read(m, at))[:3]
             return self.room.bit_select(at, 1) & (under_way == 0)
 
-        m.d.comb += [
-            mpa.room.eq(self.room),
-            mpa.tx_mpa.eq(streams.is_mpa),
-            engine.room.eq(has_room(engine.at) & streams.is_mpa.bit_select(engine.at, 1)),
-            streams.room.eq(has_room(streams.sending_of)),
-            mpa.opens_of[0].eq(engine.at),
-            engine.opens.eq(mpa.tx_opens[0]),
-            mpa.opens_of[1].eq(streams.sending_of),
-            streams.opens.eq(mpa.tx_opens[1]),
-            mpa.sending_of.eq(streams.sending_of),
-            streams.sending.eq(mpa.sending),
-            streams.resets.eq(mpa.resets),
-            Value.cast(streams.clear).eq(mpa.clear),
-        ]
+        return has_room
 
-        # FPDUs and packets of stream mode, whole.
+    def _give(self, m, streams):
+        """FPDUs and packets of stream mode, whole, in turn; return whether none is on its way."""
+        mpa = self.mpa
         to, fpdus, packets = self.to_send, mpa.tx_fpdu, streams.packets
         begun = Signal()
         is_fpdu = Signal()  # the last one that has begun
@@ -285,7 +304,7 @@ class SharedDatapath(wiring.Component):
         with m.If(moved):
             all_sent.write(m, sent + 1)
         m.d.comb += self.packets.eq(all_sent.read(m, self.show))
-        return ~begun & ~to.valid & ~queue.o.valid
+        return ~begun & ~to.valid
 
     def _pages(self, m, window, streams):
         """Give each access to its block: address bits 7:0 are those of the page of a connection."""
