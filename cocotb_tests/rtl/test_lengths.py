@@ -20,10 +20,6 @@ EXCEPTIONS = {
     "rdma/message_loader.py: MessageLoader.elaborate",
     "rdma/realigner.py: Realigner.elaborate",
     "rdma/sample_schedule.py: SampleSchedule._give",
-    "rdma/shared_engine.py: SharedEngine._show",
-    "rdma/shared_loader.py: SharedLoader._visit",
-    "rnic/shared_datapath.py: SharedDatapath._receive",
-    "rnic/shared_datapath.py: SharedDatapath._send",
     "rnic/watcher.py: Watcher._visit",
 }
 GETATTR = 66  # calls in rtl

@@ -195,184 +195,190 @@ class SharedLoader(wiring.Component):
 
     def _visit(self, m, x):
         """Visit a connection after the other."""
-        message, fragment = self.message.payload, self.fragment.payload
-        goes_on = Signal()  # a message has begun, and not ended
-        answered = Signal()  # the last message was a Read Response
-        was_fabric = Signal()  # it was one of logic beside the engine
-        all_goes_on, all_answered, all_fabric = (
-            Cells(m, each, self.connections, self.at, self.clear) for each in (goes_on, answered, was_fabric)
-        )
-        first = Signal(data.StructLayout({"opcode": 4, "fenced": 1, "fabric": 1}))  # the first word of a command
-        is_first = Signal()  # no piece has been loaded
-        work_row = Signal(range(8))
-        source = Signal(Access, reset_less=True)
-        steps = Signal(2)
-        is_read = Signal()
-        may_post = Signal()
-        may_answer = Signal()
-        is_sending = Signal()  # the sender has not finished with this connection
         m.d.comb += [
-            is_read.eq(first.opcode == Opcode.RDMA_READ_REQUEST),
-            may_post.eq(x.has_work & (~is_read | self.may_read) & (~first.fenced | self.no_reads)),
-            is_sending.eq(self.sender_busy & (self.sender_of == self.at)),
-            may_answer.eq(x.has_request & ~(is_sending & self.sender_answers)),
+            x.may_post.eq(x.has_work & ((x.first.opcode != Opcode.RDMA_READ_REQUEST) | self.may_read)
+                          & (~x.first.fenced | self.no_reads)),
+            x.is_sending.eq(self.sender_busy & (self.sender_of == self.at)),
+            x.may_answer.eq(x.has_request & ~(x.is_sending & self.sender_answers)),
             self.lookup.connection.eq(self.at),
-            self.lookup.access.stag.eq(source.stag),
-            self.lookup.access.to.eq(source.to),
-            self.lookup.access.octets.eq(message.octets),
-        ]
-
-        def turn():
-            m.d.sync += self.at.eq(self.at + 1)
-            m.next = "Load"
-
-        def offer(*, resumes):
-            m.d.sync += [self.message.valid.eq(1), self.resumes.eq(resumes)]
-            m.next = "Offer"
-
-        def load(register, word, when):
-            with m.If(when):
-                m.d.sync += register.eq(word)
-
+            self.lookup.access.stag.eq(x.source.stag),
+            self.lookup.access.to.eq(x.source.to),
+            self.lookup.access.octets.eq(self.message.payload.octets),
+        ]  # fmt: skip
         with m.If(self.fragment.ready):
             m.d.sync += self.fragment.valid.eq(0)
         with m.FSM():
-            with m.State("Load"):
-                m.d.comb += self.idle.eq(1)
-                m.d.sync += [x.head.eq(x.heads.signal), x.pieces.eq(x.rest_pieces), x.number.eq(0), is_first.eq(0)]
-                with m.If(~self.runs | ~(x.has_work | x.has_request | goes_on) | (goes_on & is_sending)):
-                    turn()
-                with m.Elif(goes_on):
-                    m.next = "Resume"
-                with m.Else():
-                    m.next = "Read"
-            with m.State("Read"):
-                m.next = "Fetch"
-            with m.State("Fetch"):
-                m.d.comb += x.advance.eq(1)
-                m.d.sync += [first.eq(x.command), x.pieces.eq(x.command[8:14])]
-                m.next = "Choose"
-            with m.State("Choose"):
-                with m.If(may_answer & ~(answered & may_post)):
-                    with m.If(~self.shows):
-                        m.d.sync += [
-                            message.opcode.eq(Opcode.RDMA_READ_RESPONSE), message.response.eq(1),
-                            message.fabric.eq(0), x.pieces.eq(0),
-                        ]  # fmt: skip
-                        m.next = "Request"
-                with m.Elif(may_post):
-                    m.d.comb += x.advance.eq(1)
+            self._choose(m, x)
+            self._load_work(m, x)
+            self._load_rest(m, x)
+            self._load_request(m, x)
+            self._offer(m, x)
+
+    def _turn(self, m):
+        """Go on to the next connection."""
+        m.d.sync += self.at.eq(self.at + 1)
+        m.next = "Load"
+
+    def _begin_offer(self, m, *, resumes):
+        m.d.sync += [self.message.valid.eq(1), self.resumes.eq(resumes)]
+        m.next = "Offer"
+
+    def _choose(self, m, x):
+        """Choose what the connection sends: the rest of a message, work, or a Read Response."""
+        message = self.message.payload
+        with m.State("Load"):
+            m.d.comb += self.idle.eq(1)
+            m.d.sync += [x.head.eq(x.heads.signal), x.pieces.eq(x.rest_pieces), x.number.eq(0), x.is_first.eq(0)]
+            with m.If(~self.runs | ~(x.has_work | x.has_request | x.goes_on) | (x.goes_on & x.is_sending)):
+                self._turn(m)
+            with m.Elif(x.goes_on):
+                m.next = "Resume"
+            with m.Else():
+                m.next = "Read"
+        with m.State("Read"):
+            m.next = "Fetch"
+        with m.State("Fetch"):
+            m.d.comb += x.advance.eq(1)
+            m.d.sync += [x.first.eq(x.command), x.pieces.eq(x.command[8:14])]
+            m.next = "Choose"
+        with m.State("Choose"):
+            with m.If(x.may_answer & ~(x.answered & x.may_post)):
+                with m.If(~self.shows):
                     m.d.sync += [
-                        message.opcode.eq(first.opcode), message.response.eq(0), message.fabric.eq(first.fabric),
-                        message.octets.eq(x.command),
-                        work_row.eq(0), is_first.eq(1),
+                        message.opcode.eq(Opcode.RDMA_READ_RESPONSE), message.response.eq(1),
+                        message.fabric.eq(0), x.pieces.eq(0),
                     ]  # fmt: skip
-                    m.next = "Work"
-                with m.Else():
-                    turn()
-
-            with m.State("Work"):
+                    m.next = "Request"
+            with m.Elif(x.may_post):
                 m.d.comb += x.advance.eq(1)
-                m.d.sync += work_row.eq(work_row + 1)
-                for n, register in enumerate((message.stag, message.to[:32], message.to[32:])):
-                    load(register, x.command, work_row == n)
-                with m.If(work_row == 2):
-                    m.next = "Address"
-            with m.State("Address"):
-                with m.If(x.pieces == 0):
-                    offer(resumes=0)
-                with m.Else():
-                    m.d.comb += x.advance.eq(1)
-                    m.d.sync += [
-                        fragment.address.eq(x.command), fragment.last.eq(x.pieces == 1), x.pieces.eq(x.pieces - 1)
-                    ]  # fmt: skip
-                    m.next = "Length"
-            with m.State("Length"):
+                m.d.sync += [
+                    message.opcode.eq(x.first.opcode), message.response.eq(0), message.fabric.eq(x.first.fabric),
+                    message.octets.eq(x.command),
+                    x.work_row.eq(0), x.is_first.eq(1),
+                ]  # fmt: skip
+                m.next = "Work"
+            with m.Else():
+                self._turn(m)
+
+    def _load_work(self, m, x):
+        """Load the words of posted work, and of its pieces."""
+        message, fragment = self.message.payload, self.fragment.payload
+        with m.State("Work"):
+            m.d.comb += x.advance.eq(1)
+            m.d.sync += x.work_row.eq(x.work_row + 1)
+            for n, register in enumerate((message.stag, message.to[:32], message.to[32:])):
+                _load(m, register, x.command, x.work_row == n)
+            with m.If(x.work_row == 2):
+                m.next = "Address"
+        with m.State("Address"):
+            with m.If(x.pieces == 0):
+                self._begin_offer(m, resumes=0)
+            with m.Else():
                 m.d.comb += x.advance.eq(1)
-                m.d.sync += [fragment.octets.eq(x.command), self.fragment.valid.eq(1), is_first.eq(0)]
-                m.next = "Pieces"
-                with m.If(is_first):
-                    offer(resumes=0)
+                m.d.sync += [
+                    fragment.address.eq(x.command), fragment.last.eq(x.pieces == 1), x.pieces.eq(x.pieces - 1)
+                ]  # fmt: skip
+                m.next = "Length"
+        with m.State("Length"):
+            m.d.comb += x.advance.eq(1)
+            m.d.sync += [fragment.octets.eq(x.command), self.fragment.valid.eq(1), x.is_first.eq(0)]
+            m.next = "Pieces"
+            with m.If(x.is_first):
+                self._begin_offer(m, resumes=0)
 
-            with m.State("Resume"):
-                m.d.sync += x.number.eq(x.number + 1)
-                # The order of RdmaSender._header; word 4 is not used.
-                registers = None, message.stag, message.to[32:], message.to[:32], None, message.octets, \
-                    fragment.octets, fragment.address
-                with m.If(x.number == 1):
-                    m.d.sync += [
-                        message.opcode.eq(x.rest[24:28]),
-                        message.response.eq(x.rest[24:28] == Opcode.RDMA_READ_RESPONSE),
-                        message.fabric.eq(was_fabric),
-                    ]
-                for n, register in enumerate(registers):
-                    word, lane = divmod(n, self.lanes)
-                    if register is not None:
-                        load(register, swap_octets(x.rest.word_select(lane, 32)), x.number == word + 1)
-                with m.If(x.number == self.saved_words):
-                    m.d.sync += [fragment.last.eq(x.pieces == 0), self.fragment.valid.eq(1)]
-                    offer(resumes=1)
+    def _load_rest(self, m, x):
+        """Load the rest of a message, in the order of :meth:`.RdmaSender._header`; word 4 is not used."""
+        message, fragment = self.message.payload, self.fragment.payload
+        with m.State("Resume"):
+            m.d.sync += x.number.eq(x.number + 1)
+            registers = None, message.stag, message.to[32:], message.to[:32], None, message.octets, \
+                fragment.octets, fragment.address
+            with m.If(x.number == 1):
+                m.d.sync += [
+                    message.opcode.eq(x.rest[24:28]),
+                    message.response.eq(x.rest[24:28] == Opcode.RDMA_READ_RESPONSE),
+                    message.fabric.eq(x.was_fabric),
+                ]
+            for n, register in enumerate(registers):
+                word, lane = divmod(n, self.lanes)
+                if register is not None:
+                    _load(m, register, swap_octets(x.rest.word_select(lane, 32)), x.number == word + 1)
+            with m.If(x.number == self.saved_words):
+                m.d.sync += [fragment.last.eq(x.pieces == 0), self.fragment.valid.eq(1)]
+                self._begin_offer(m, resumes=1)
 
-            with m.State("Request"):
-                m.d.comb += self.requesting.eq(1)
-                m.d.sync += x.number.eq(x.number + 1)
-                registers = (
-                    message.stag, message.to[32:], message.to[:32], message.octets,
-                    source.stag, source.to[32:], source.to[:32],
-                )  # fmt: skip
-                for n, register in enumerate(registers, 1):
-                    load(register, x.asked, x.number == n)
-                with m.If(x.number == REQUEST_WORDS):
-                    m.next = "Ask"
-            with m.State("Ask"):
-                m.d.comb += self.lookup.valid.eq(1)
-                m.d.sync += steps.eq(0)
-                with m.If(self.lookup.granted):
-                    m.next = "Look"
-            with m.State("Look"):
-                m.d.sync += steps.eq(steps + self.step)
-                with m.If(steps == 2):
-                    m.d.comb += x.looked_up.eq(1)
-                    m.d.sync += [
-                        fragment.address.eq(self.found.address), fragment.last.eq(1),
-                        self.fragment.valid.eq(message.octets != 0),
-                    ]  # fmt: skip
-                    offer(resumes=0)
+    def _load_request(self, m, x):
+        """Load an RDMA Read Request, and look up its source."""
+        message, fragment = self.message.payload, self.fragment.payload
+        with m.State("Request"):
+            m.d.comb += self.requesting.eq(1)
+            m.d.sync += x.number.eq(x.number + 1)
+            registers = (
+                message.stag, message.to[32:], message.to[:32], message.octets,
+                x.source.stag, x.source.to[32:], x.source.to[:32],
+            )  # fmt: skip
+            for n, register in enumerate(registers, 1):
+                _load(m, register, x.asked, x.number == n)
+            with m.If(x.number == REQUEST_WORDS):
+                m.next = "Ask"
+        with m.State("Ask"):
+            m.d.comb += self.lookup.valid.eq(1)
+            m.d.sync += x.steps.eq(0)
+            with m.If(self.lookup.granted):
+                m.next = "Look"
+        with m.State("Look"):
+            m.d.sync += x.steps.eq(x.steps + self.step)
+            with m.If(x.steps == 2):
+                m.d.comb += x.looked_up.eq(1)
+                m.d.sync += [
+                    fragment.address.eq(self.found.address), fragment.last.eq(1),
+                    self.fragment.valid.eq(message.octets != 0),
+                ]  # fmt: skip
+                self._begin_offer(m, resumes=0)
 
-            with m.State("Offer"):
-                with m.If(self.message.ready):
-                    m.d.sync += self.message.valid.eq(0)
-                    all_goes_on.write(m, self.unfinished)
-                    x.save_pieces(m)
-                    with m.If(~self.resumes):
-                        all_answered.write(m, message.response)
-                        all_fabric.write(m, message.fabric)
-                        with m.If(message.response):
-                            x.all_taken_requests.write(m, x.taken_requests + 1)
-                        with m.Else():
-                            x.all_taken_work.write(m, x.taken_work + 1)
-                    with m.If(~(message.response & ~self.resumes)):
-                        x.heads.write(m, x.head)
-                    with m.If(x.pieces == 0):
-                        turn()
+    def _offer(self, m, x):
+        """Offer the message, and its pieces as the sender wants them."""
+        message = self.message.payload
+        with m.State("Offer"):
+            with m.If(self.message.ready):
+                m.d.sync += self.message.valid.eq(0)
+                x.all_goes_on.write(m, self.unfinished)
+                x.save_pieces(m)
+                with m.If(~self.resumes):
+                    x.all_answered.write(m, message.response)
+                    x.all_fabric.write(m, message.fabric)
+                    with m.If(message.response):
+                        x.all_taken_requests.write(m, x.taken_requests + 1)
                     with m.Else():
-                        m.next = "Pieces"
-                with m.Elif(~self.runs):
-                    m.d.sync += [self.message.valid.eq(0), self.fragment.valid.eq(0)]
-                    turn()
-            with m.State("Pieces"):
-                with m.If(self.sender_ends):
-                    x.save_pieces(m)
-                    # A message that is shorter than its pieces leaves some of them.
-                    x.heads.write(m, Mux(goes_on, x.head, x.head + Cat(0, x.pieces)))
-                    m.d.sync += self.fragment.valid.eq(0)
-                    turn()
-                with m.Elif((x.pieces == 0) & (~self.fragment.valid | self.fragment.ready)):
-                    x.save_pieces(m)
+                        x.all_taken_work.write(m, x.taken_work + 1)
+                with m.If(~(message.response & ~self.resumes)):
                     x.heads.write(m, x.head)
-                    turn()
-                with m.Elif(self.wanted & ~self.fragment.valid):
-                    m.next = "Address"
+                with m.If(x.pieces == 0):
+                    self._turn(m)
+                with m.Else():
+                    m.next = "Pieces"
+            with m.Elif(~self.runs):
+                m.d.sync += [self.message.valid.eq(0), self.fragment.valid.eq(0)]
+                self._turn(m)
+        with m.State("Pieces"):
+            with m.If(self.sender_ends):
+                x.save_pieces(m)
+                # A message that is shorter than its pieces leaves some of them.
+                x.heads.write(m, Mux(x.goes_on, x.head, x.head + Cat(0, x.pieces)))
+                m.d.sync += self.fragment.valid.eq(0)
+                self._turn(m)
+            with m.Elif((x.pieces == 0) & (~self.fragment.valid | self.fragment.ready)):
+                x.save_pieces(m)
+                x.heads.write(m, x.head)
+                self._turn(m)
+            with m.Elif(self.wanted & ~self.fragment.valid):
+                m.next = "Address"
+
+
+def _load(m, register, word, when):
+    """Load a register from a word, when it is there."""
+    with m.If(when):
+        m.d.sync += register.eq(word)
 
 
 class _Parts:
@@ -393,7 +399,22 @@ class _Parts:
         self.has_work = Signal()
         self.has_request = Signal()
 
+        self.goes_on = Signal()  # a message has begun, and not ended
+        self.answered = Signal()  # the last message was a Read Response
+        self.was_fabric = Signal()  # it was one of logic beside the engine
+        self.all_goes_on, self.all_answered, self.all_fabric = map(
+            cells, (self.goes_on, self.answered, self.was_fabric)
+        )
+        self.may_post = Signal()
+        self.may_answer = Signal()
+        self.is_sending = Signal()  # the sender has not finished with this connection
+
         # Of the message that is loaded.
+        self.first = Signal(data.StructLayout({"opcode": 4, "fenced": 1, "fabric": 1}))  # of a command's first word
+        self.is_first = Signal()  # no piece has been loaded
+        self.work_row = Signal(range(8))
+        self.source = Signal(Access, reset_less=True)
+        self.steps = Signal(2)
         self.head = Signal.like(stored_head, name="head")
         self.advance = Signal()  # its word is taken
         self.pieces = Signal(6)  # that have not been loaded
