@@ -19,7 +19,7 @@ EXCEPTIONS = {
     "rdma/header_reader.py: HeaderReader.elaborate",
     "rdma/message_loader.py: MessageLoader.elaborate",
     "rdma/realigner.py: Realigner.elaborate",
-    "rdma/sample_schedule.py: SampleSchedule._give",
+    "rdma/sample_schedule.py: SampleSchedule._decide",
     "rnic/watcher.py: Watcher._visit",
 }
 GETATTR = 66  # calls in rtl

@@ -235,7 +235,11 @@ class SampleSchedule(wiring.Component):
             m.d.sync += self.announced.eq(self.tail_low)
         with m.If(self.done & self.given.o.valid & self.given.o.payload.bell):
             m.d.sync += bell_outstanding.eq(0)
+        self._decide(m, ring_place, bell_outstanding)
 
+    def _decide(self, m, ring_place, bell_outstanding):
+        """Measure what waits, and what the ring has room for; then decide on an RDMA Write or a doorbell."""
+        piece = self.o.payload
         flushes = Signal(name="this_flushes")
         waiting = Signal(range(self.octets + 1))
         used = Signal(self.bits)
