@@ -225,13 +225,13 @@ def _(m, loader):
     Mutant(
         "a lookup under way finds a region that has been revoked",
         RegionTable,
-        "still_live(near_live, near_row, self)), self.found.fits",
-        "near_live), self.found.fits",
+        "still_live(near_live, near_row, self.answer)), self.answer.found.fits",
+        "near_live), self.answer.found.fits",
     ),
     Mutant(
         "a lookup under way finds a region that is revoked while it stalls",
         RegionTable,
-        "asked_live.eq(still_live(asked_live, asked_row, self))",
+        "asked_live.eq(still_live(asked_live, asked_row, self.answer))",
         "asked_live.eq(asked_live)",
     ),
     Mutant("a region is found under another STag", RegionTable, "key.valid & (key.high ==", "key.valid | (key.high =="),
@@ -240,8 +240,8 @@ def _(m, loader):
     Mutant(
         "regions of the last connection are found",
         RegionTable,
-        "asked_live.eq(still_live(is_ready, row, self))",
-        "asked_live.eq(still_live(self.step, row, self))",
+        "asked_live.eq(still_live(is_ready, row, self.answer))",
+        "asked_live.eq(still_live(self.step, row, self.answer))",
     ),
     name="lookup",
     of="RegionTable, 2 rows",
@@ -255,7 +255,7 @@ def _(m, table):
     begins = table.step & (table.receive.valid | table.transmit.valid)
     access = data.View(Access, Mux(table.receive.valid, table.receive.access, table.transmit.access))
     m.always(table.receive.granted == table.step, table.transmit.granted == (table.step & ~table.receive.valid))
-    m.always((table.revokes & (table.revoked_row == region.row)) == region.goes)
+    m.always((table.answer.revokes & (table.answer.revoked_row == region.row)) == region.goes)
 
     # The lookups that are under way, and whether the region has been there since they began.
     lookups = []
@@ -273,7 +273,7 @@ def _(m, table):
 
     first, second, third = lookups
     mine = [each.valid & (each.access.stag[: len(region.row)] == region.row) for each in lookups]
-    found, access = table.found, third.access
+    found, access = table.answer.found, third.access
     is_region = region.there & (region.stag == access.stag)
     right = mine[2] & found.live
     m.always(~third.valid | (found.row == access.stag[: len(region.row)]))
@@ -324,7 +324,7 @@ class _Registered:
     def __init__(self, m, block):
         self.access, self.row = Signal(Access), Signal(range(block.rows))
         m.d.comb += [self.access.eq(AnyConst(Value.cast(self.access).shape())), self.row.eq(self.access.stag)]
-        goes = block.revokes & (block.revoked_row == self.row)
+        goes = block.answer.revokes & (block.answer.revoked_row == self.row)
         self.there, self.holds, self.rights, self.address = Signal(), Signal(), Signal(4), Signal(32)
         with m.If(goes):
             m.d.sync += [each.eq(AnySeq(len(each))) for each in (self.there, self.holds, self.rights, self.address)]
@@ -398,7 +398,7 @@ def _is_valid(header):
     Mutant(
         "a ULPDU goes on after a revocation in the cycle of its checks",
         RdmaReceiver,
-        "still_live(~header.tagged | u.found_live, found.row, self) | ~header.tagged",
+        "still_live(~header.tagged | u.found_live, found.row, self.answer) | ~header.tagged",
         "~header.tagged | u.found_live",
     ),
     Mutant(
@@ -472,7 +472,7 @@ def _(m, receiver):
     with m.If(step & arrives):
         m.d.sync += [current.eq(arriving), current.valid.eq(arriving.open)]
     lookups = _under_way(m, receiver.lookup.valid, receiver.lookup.access, step)
-    m.given(*region.found(lookups[2], receiver.found))
+    m.given(*region.found(lookups[2], receiver.answer.found))
     # A buffer that has been posted may be withdrawn, and stays otherwise.
     buffer = receiver.buffer
     place = Cat(buffer.payload.address, buffer.payload.octets)
@@ -652,14 +652,14 @@ def _(m, receiver):
     Mutant(
         "the source is read after a revocation",
         MessageLoader,
-        "Mux(looked_up, found.row, row), self",
-        "found.row, self",
+        "Mux(looked_up, found.row, row), self.answer",
+        "found.row, self.answer",
     ),
     Mutant(
         "the source is read after a revocation in the cycle of its checks",
         MessageLoader,
-        "Mux(looked_up, found.row, row), self",
-        "row, self",
+        "Mux(looked_up, found.row, row), self.answer",
+        "row, self.answer",
     ),
     Mutant("the result of another lookup is used", MessageLoader, "with m.If(steps == 2):", "with m.If(steps == 1):"),
     name="source",
@@ -672,34 +672,35 @@ def _(m, loader):
     region = _Registered(m, loader)
     access = region.access
     message, fragment = loader.message, loader.fragment
+    answering, live = loader.segments.answering, loader.segments.live
     lookup, looks = loader.lookup, loader.lookup.valid & loader.lookup.granted
     m.given(~lookup.granted | loader.step)
     lookups = _under_way(m, looks, lookup.access, loader.step)
-    m.given(*region.found(lookups[2], loader.found))
+    m.given(*region.found(lookups[2], loader.answer.found))
 
     # The response that is offered, or being sent.
     offered = message.valid & message.payload.response
     m.given(~message.ready | fragment.ready, ~(offered & fragment.ready) | message.ready)
     taken = m.last(offered & message.ready)
-    m.given(~taken | loader.answering, taken | ~loader.answering | m.last(loader.answering))
+    m.given(~taken | answering, taken | ~answering | m.last(answering))
     watched = Signal()  # the lookup was that access
     with m.If(looks):
         m.d.sync += watched.eq(region.is_of(lookup.access.stag, lookup.access.to, lookup.access.octets))
-    mine = watched & (offered | loader.answering)
+    mine = watched & (offered | answering)
     some = access.octets != 0
     readable = region.there & region.holds & ((region.rights & Right.REMOTE_READ) != 0)
-    m.always(~(mine & some & loader.live) | readable)
+    m.always(~(mine & some & live) | readable)
     m.always(~(offered & watched) | (message.payload.octets == access.octets))
     m.always(~offered | (fragment.payload.last & (fragment.valid == (message.payload.octets != 0))))
-    m.always(~(loader.live & loader.answering & m.last(loader.answering & ~loader.live)))
-    m.always(~(offered & watched & some & loader.live) | (fragment.payload.address == region.address))
+    m.always(~(live & answering & m.last(answering & ~live)))
+    m.always(~(offered & watched & some & live) | (fragment.payload.address == region.address))
 
     request, ask, look = (loader.within(name) for name in ("Request", "Ask", "Look"))
     loading = request | ask | look
     steps, source = loader["steps"], data.View(Access, loader["source"])
     m.states(~offered | loader.within("Choose"), ~taken | ~offered)
     m.states(~message.payload.response | loader.within("Choose") | loading)
-    m.states(~loading | (message.payload.response & ~message.valid & ~fragment.valid & ~loader.answering & ~taken))
+    m.states(~loading | (message.payload.response & ~message.valid & ~fragment.valid & ~answering & ~taken))
     m.states(~look | (steps <= 2))
     for n, each in enumerate(lookups):
         m.states(~(look & (steps == n)) | (
@@ -708,7 +709,7 @@ def _(m, loader):
             & (watched == region.is_of(each.access.stag, each.access.to, each.access.octets))
         ))  # fmt: skip
     m.states(~(mine & loader["readable"]) | (loader["row"] == region.row), ~mine | (loader["empty"] == ~some))
-    m.states(~(offered & loader.answering), ~(taken & offered))
+    m.states(~(offered & answering), ~(taken & offered))
 
 
 @proves(
@@ -724,8 +725,8 @@ def _(m, loader):
     Mutant(
         "a read is withdrawn",
         RdmaSender,
-        "~x.in_header & self.answering & ~self.live & ~offered",
-        "~x.in_header & self.answering & ~self.live",
+        "~x.in_header & self.segments.answering & ~self.segments.live & ~offered",
+        "~x.in_header & self.segments.answering & ~self.segments.live",
     ),
     Mutant(
         "the last word has octets behind the message",
@@ -748,24 +749,25 @@ def _(m, loader):
 def _(m, sender):
     octets = 4 * sender.lanes
     message, fragment, read = sender.message, sender.fragment, sender.read
+    answering, source_live = sender.segments.answering, sender.segments.live
     sources = sender["sources"].i
     source, moves = sources.payload, sources.valid & sources.ready
     count = Mux(source.some == 0, octets, source.some)
     offered = m.last(read.valid & ~read.ready)
-    live = sender.answering & (sender.live | offered)
+    live = answering & (source_live | offered)
 
     # The Read Response: ``done`` of its octets have been read.
     takes = message.valid & message.ready
     base, total, done = Signal(32), Signal(32), Signal(32)
     m.given(~(takes & message.payload.response) | fragment.payload.last)
     m.given(~(takes & message.payload.response) | (message.payload.opcode == Opcode.RDMA_READ_RESPONSE))
-    m.given(~(sender.answering & sender.live) | ~m.last(sender.answering & ~sender.live))
-    reads = read.valid & read.ready & sender.answering
+    m.given(~(answering & source_live) | ~m.last(answering & ~source_live))
+    reads = read.valid & read.ready & answering
     with m.If(takes):
         m.d.sync += [base.eq(fragment.payload.address), total.eq(message.payload.octets), done.eq(0)]
     with m.If(reads):
         m.d.sync += done.eq(done + count)
-    m.always(~(read.valid & sender.answering) | live, reads == (moves & source.memory & sender.answering))
+    m.always(~(read.valid & answering) | live, reads == (moves & source.memory & answering))
     m.always(kept(m, read))
     m.always(~reads | (Cat(source.start, read.payload) == (base + done)[:32]))
     m.always(~reads | ((count <= octets - source.start) & (done + count <= total)))
@@ -775,8 +777,8 @@ def _(m, sender):
     inside, left = sender["in_segment"], sender["payload_left"]
     payload, to_send = sender["payload"], Signal(33)
     m.d.comb += to_send.eq(Mux(inside, sender.left - payload + left, sender.left))
-    m.states(~sender.answering | (sender["goes_on"] & sender["last_fragment"]))
-    m.states(~sender.answering | (sender["opcode"] == Opcode.RDMA_READ_RESPONSE))
+    m.states(~answering | (sender["goes_on"] & sender["last_fragment"]))
+    m.states(~answering | (sender["opcode"] == Opcode.RDMA_READ_RESPONSE))
     m.states(~live | ((sender["address"] == (base + done)[:32]) & (total - done == to_send)))
     m.states(~(live & inside) | ((left <= payload) & (payload <= sender.left)))
     m.states(~(live & inside) | (sender["last_segment"] == (payload == sender.left)))

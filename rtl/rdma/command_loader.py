@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.rows import Cells, Clear, block_ram, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
-from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Buffer
+from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Buffer, WorkWords
 from open_rnic.rtl.rdma.regions import RIGHTS, RowWrite
 from open_rnic.rtl.rdma.registers import Command
 from open_rnic.rtl.rdma.row_queue import RowQueue
@@ -40,10 +40,8 @@ class CommandLoader(wiring.Component):
         Its ``withdrawn`` may become 1 while it is offered.
     ends : Out, 1 bit
         ``word`` is the last one of a command.
-    work : Out, 1 bit
-        ``word`` belongs to a WORK command.
-    work_ends : Out, 1 bit
-        It is the last one.
+    work : Out, :class:`.WorkWords`
+        The words of WORK commands.
 
     Only with many connections, whose commands do not interfere:
 
@@ -73,7 +71,7 @@ class CommandLoader(wiring.Component):
             **(many if connections > 1 else {}),
             "push": In(1), "word": In(32),
             "region": Out(RowWrite(rows * connections)), "revoke": Out(1), "free": In(1),
-            "buffers": Out(stream.Signature(Buffer)), "ends": Out(1), "work": Out(1), "work_ends": Out(1),
+            "buffers": Out(stream.Signature(Buffer)), "ends": Out(1), "work": Out(WorkWords(connections)),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -88,9 +86,11 @@ class CommandLoader(wiring.Component):
             first.eq(left == 0),
             last.eq(left == 1),
             command.eq(self.word[28:]),
-            self.work.eq(self.push & ((first & (command == Command.WORK)) | (~first & (kind == Command.WORK)))),
+            self.work.valid.eq(self.push & ((first & (command == Command.WORK)) | (~first & (kind == Command.WORK)))),
             self.ends.eq(self.push & last),
-            self.work_ends.eq(self.work & last),
+            self.work.last.eq(self.work.valid & last),
+            self.work.word.eq(self.word),
+            *([self.work.connection.eq(self.of)] if self.connections > 1 else []),
         ]
         with m.If(self.push & ~first):
             lefts.write(m, left ^ Cat(~left[:n].any() for n in range(len(left))))

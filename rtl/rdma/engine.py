@@ -234,6 +234,7 @@ class RdmaEngine(wiring.Component):
         wiring.connect(m, command_loader.region, table.write)
         wiring.connect(m, receiver.lookup, table.receive)
         wiring.connect(m, loader.lookup, table.transmit)
+        wiring.connect(m, table.answer, receiver.answer, loader.answer)
         m.d.comb += [
             command_loader.free.eq(table.free),
             table.revoke.eq(command_loader.revoke),
@@ -242,10 +243,6 @@ class RdmaEngine(wiring.Component):
             table.invalidate_row.eq(receiver.invalidate_row),
             loader.step.eq(receiver.step),
         ]
-        for block in (receiver, loader):
-            m.d.comb += [
-                block.found.eq(table.found), block.revokes.eq(table.revokes), block.revoked_row.eq(table.revoked_row),
-            ]  # fmt: skip
 
     def _post(self, m, x, registers):
         """Give the posted buffers to receive, and the messages to transmit; count the Sends that are complete."""
@@ -253,12 +250,9 @@ class RdmaEngine(wiring.Component):
         wiring.connect(m, command_loader.buffers, receiver.buffer)
         wiring.connect(m, loader.message, sender.message)
         wiring.connect(m, loader.fragment, sender.fragment)
+        wiring.connect(m, sender.segments, loader.segments)
+        wiring.connect(m, command_loader.work, loader.words)
         m.d.comb += [
-            loader.write.eq(command_loader.work),
-            loader.ends.eq(command_loader.work_ends),
-            loader.word.eq(command_loader.word),
-            sender.live.eq(loader.live),
-            loader.answering.eq(sender.answering),
             loader.show.eq(registers.SOURCE.pop),
             *([self.fabric_done.eq(sender.fabric_sent)] if self.has_fabric else []),
             x.completions.i.eq(receiver.completed),
@@ -270,11 +264,8 @@ class RdmaEngine(wiring.Component):
         """Count the RDMA Reads of both ends, up to ORD and IRD."""
         receiver, loader, sender, reads = x.receiver, x.loader, x.sender, x.reads
         wiring.connect(m, reads.sinks, receiver.sink)
+        wiring.connect(m, receiver.requests, loader.requests)
         m.d.comb += [
-            loader.request.eq(receiver.request),
-            loader.request_word.eq(receiver.request_word),
-            loader.request_at.eq(receiver.request_at),
-            loader.arrived.eq(receiver.note == Note.REQUEST),
             loader.may_read.eq(reads.outstanding < limits.ord),
             loader.no_reads.eq(reads.none),
             reads.loads.eq(loader.asks),

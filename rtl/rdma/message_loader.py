@@ -10,8 +10,8 @@ from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
-from open_rnic.rtl.rdma.layouts import Fragment, Message, request_row_octets
-from open_rnic.rtl.rdma.regions import Access, Found, Request, still_live
+from open_rnic.rtl.rdma.layouts import Fragment, Message, RequestWords, Segments, WorkWords, request_row_octets
+from open_rnic.rtl.rdma.regions import Access, Answer, Request, still_live
 from open_rnic.rtl.rdma.registers import REQUEST_WORDS, Right
 
 __all__ = ["MessageLoader"]
@@ -37,13 +37,8 @@ class MessageLoader(wiring.Component):
     write, ends : In, 1 bit
         ``word`` belongs to a WORK command; it is the last one of the command.
     word : In, 32 bits
-    request, request_word, request_at : In
-        Of :class:`.RdmaReceiver`: a word for the memory of RDMA Read Requests.
-    arrived : In, 1 bit
-        An RDMA Read Request is complete.
-    answering : In, 1 bit
-        A Read Response is being sent; no other one is loaded.
-    lookup, found, step, revokes, revoked_row
+    requests : In, :class:`.RequestWords`
+    lookup, answer, step
         Of :class:`.RegionTable`.
     may_read : In, 1 bit
         Fewer than ORD RDMA Reads are outstanding.
@@ -56,8 +51,8 @@ class MessageLoader(wiring.Component):
     message : Out, stream of :class:`.Message`
         Its first fragment is offered at the same time.
     fragment : Out, stream of :class:`.Fragment`
-    live : Out, 1 bit
-        The source of the Read Response that was loaded last may be read, or has no octets.
+    segments : In, :class:`.Segments`
+        While a Read Response is being sent, no other one is loaded.
     show : In, 1 bit
         While messages do not run, go on to the next word of the RDMA Read Request.
     shown : Out, 32 bits
@@ -75,19 +70,16 @@ class MessageLoader(wiring.Component):
         self.width = min(lanes, 2)  # words in a row of work
         self.row_words = request_row_octets(lanes) // (4 * lanes)
         super().__init__({
-            "write": In(1), "ends": In(1), "word": In(32),
-            "request": In(1), "request_word": In(32 * lanes), "request_at": In(range(reads * self.row_words)),
-            "arrived": In(1), "answering": In(1), "asks": Out(1),
-            "lookup": Out(Request()), "found": In(Found(rows)), "step": In(1),
-            "revokes": In(1), "revoked_row": In(range(rows)),
+            "words": In(WorkWords()), "requests": In(RequestWords(lanes, reads)), "asks": Out(1),
+            "lookup": Out(Request()), "answer": In(Answer(rows)), "step": In(1),
             "may_read": In(1), "no_reads": In(1), "runs": In(1),
             "message": Out(stream.Signature(Message)), "fragment": Out(stream.Signature(Fragment)),
-            "live": Out(1), "show": In(1), "shown": Out(32),
+            "segments": In(Segments(lanes)), "show": In(1), "shown": Out(32),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
-        message, fragment, found = self.message.payload, self.fragment.payload, self.found
+        message, fragment, found = self.message.payload, self.fragment.payload, self.answer.found
         advance = Signal(2)  # rows of work that are taken
         number = Signal(range(REQUEST_WORDS + 1))  # of a word of the request
         takes_work = Signal()
@@ -116,7 +108,7 @@ class MessageLoader(wiring.Component):
             free.eq((~self.message.valid | self.message.ready) & (~self.fragment.valid | self.fragment.ready)),
             is_read.eq(first.opcode == Opcode.RDMA_READ_REQUEST),
             may_post.eq(has_first & (~is_read | self.may_read) & (~first.fenced | self.no_reads)),
-            may_answer.eq((asked != 0) & ~self.answering & ~(self.message.valid & message.response)),
+            may_answer.eq((asked != 0) & ~self.segments.answering & ~(self.message.valid & message.response)),
         ]
         if self.width == 1:
             m.d.comb += [fetches.eq(~has_first & (posted != 0)), takes_work.eq(fetches & chooses)]
@@ -125,8 +117,8 @@ class MessageLoader(wiring.Component):
                 m.d.sync += first.eq(first_word)
         else:
             m.d.comb += [has_first.eq(posted != 0), takes_work.eq(begins), first.eq(first_word)]
-        count_up_down(m, posted, self.ends, takes_work)
-        count_up_down(m, asked, self.arrived, takes_request)
+        count_up_down(m, posted, self.words.last, takes_work)
+        count_up_down(m, asked, self.requests.arrived, takes_request)
 
         is_request = Signal()
         words = [Signal(32, name=f"word_{n}") for n in range(self.width)]  # for the message's fields
@@ -155,10 +147,10 @@ class MessageLoader(wiring.Component):
         ]
         readable = Signal()
         empty = Signal()  # it has no octets
-        m.d.comb += self.live.eq(readable | empty)
+        m.d.comb += self.segments.live.eq(readable | empty)
         may_read = found.live & found.fits & found.rights[Right.REMOTE_READ.bit]
         m.d.sync += readable.eq(still_live(
-            Mux(looked_up, may_read, readable), Mux(looked_up, found.row, row), self
+            Mux(looked_up, may_read, readable), Mux(looked_up, found.row, row), self.answer
         ))  # fmt: skip
         with m.If(self.message.ready):
             m.d.sync += self.message.valid.eq(0)
@@ -263,13 +255,13 @@ class MessageLoader(wiring.Component):
         head = Signal.like(read.addr)
         place = Signal(range(self.width))  # of the next word in its row
         m.d.comb += [
-            *(word.eq(self.word) for word in write.data),
-            write.en.eq(Mux(self.write, 1 << place, 0)),
+            *(word.eq(self.words.word) for word in write.data),
+            write.en.eq(Mux(self.words.valid, 1 << place, 0)),
             read.addr.eq(head + advance),
         ]
         m.d.sync += head.eq(read.addr)
-        with m.If(self.write):
-            fills = self.ends | (place == self.width - 1)
+        with m.If(self.words.valid):
+            fills = self.words.last | (place == self.width - 1)
             m.d.sync += [place.eq(Mux(fills, 0, place + 1)), write.addr.eq(write.addr + fills)]
         return list(read.data)
 
@@ -284,9 +276,9 @@ class MessageLoader(wiring.Component):
         lane = Signal(lane_bits)
         m.d.sync += [request.eq(request + takes), lane.eq(number)]
         m.d.comb += [
-            write.addr.eq(self.request_at),
-            write.data.eq(self.request_word),
-            write.en.eq(self.request),
+            write.addr.eq(self.requests.place),
+            write.data.eq(self.requests.word),
+            write.en.eq(self.requests.valid),
             read.addr.eq(Cat(number[lane_bits:][: (self.row_words - 1).bit_length()], request)),
         ]
         return swap_octets(read.data.word_select(lane, 32))

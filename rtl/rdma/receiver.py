@@ -17,12 +17,13 @@ from open_rnic.rtl.rdma.layouts import (
     Buffer,
     Completed,
     MemoryWrite,
+    RequestWords,
     Sink,
     request_row_octets,
     word_bits,
 )
 from open_rnic.rtl.rdma.realigner import Realigner
-from open_rnic.rtl.rdma.regions import MAY_INVALIDATE, Found, Request, still_live
+from open_rnic.rtl.rdma.regions import MAY_INVALIDATE, Answer, Request, still_live
 from open_rnic.rtl.rdma.registers import HEADER_WORDS, Right
 from open_rnic.rtl.registers import Rtr
 
@@ -113,13 +114,10 @@ class RdmaReceiver(wiring.Component):
         See :class:`.MemoryPort`. While the receiver is not enabled, it is that of a connection before.
     failed : Out, 1 bit
         Memory could not write a word.
-    request : Out, 1 bit
-        ``request_word``, with the number ``request_at``, is to be written to the memory for RDMA Read Requests.
-    request_word : Out, 32 * ``lanes`` bits
-    request_at : Out
+    requests : Out, :class:`.RequestWords`
     note : Out, :class:`Note`
         This message is complete: its octets are in memory. For one cycle.
-    lookup, found, step
+    lookup, answer, step
         Of :class:`.RegionTable`; ``step`` is 0 if memory stalls.
     invalidate : Out, 1 bit
         A Send that invalidates the region in row ``invalidate_row`` has been checked in the last cycle.
@@ -219,11 +217,9 @@ class RdmaReceiver(wiring.Component):
             **(many if connections > 1 else {}), **flags,
             "i": In(ulpdus), "host": Out(ulpdus), "write": Out(stream.Signature(MemoryWrite(lanes))),
             "write_fault": In(1), "failed": Out(each),
-            "request": Out(1), "request_word": Out(32 * lanes),
-            "request_at": Out(range(self.request_words * connections)),
-            "note": Out(Note),
-            "lookup": Out(Request(connections)), "found": In(Found(rows)), "step": Out(1),
-            "invalidate": Out(1), "invalidate_row": Out(range(rows)), "revokes": In(1), "revoked_row": In(range(rows)),
+            "requests": Out(RequestWords(lanes, reads, connections)), "note": Out(Note),
+            "lookup": Out(Request(connections)), "answer": In(Answer(rows)), "step": Out(1),
+            "invalidate": Out(1), "invalidate_row": Out(range(rows)),
             "buffer": In(stream.Signature(Buffer)), "sink": In(stream.Signature(Sink)),
             "completed": Out(Completed), "completes": Out(1), "skips": Out(1),
             "enable": In(1), "waits": In(1), "drops": In(1), "shut": In(1), "ird": In(8), "stopped": In(1),
@@ -389,7 +385,7 @@ class RdmaReceiver(wiring.Component):
             headings.append(valid & later.header)
             ordereds.append(ordered)
         m.d.comb += under_way.eq(Cat(ordereds).any())
-        ulpdu = _Ulpdu(beat, headers[-1], valid, self._check_order(m, x, headers[1]), self.found.row)
+        ulpdu = _Ulpdu(beat, headers[-1], valid, self._check_order(m, x, headers[1]), self.answer.found.row)
         return ulpdu, Cat(valids).any(), Cat(headings).any()
 
     def _check_order(self, m, active, header):
@@ -438,7 +434,7 @@ class RdmaReceiver(wiring.Component):
 
     def _judge(self, m, x, u):
         """Check the header of the ULPDU against its queue, or its region."""
-        header, order, opcode, found = u.header, u.order, u.header.opcode, self.found
+        header, order, opcode, found = u.header, u.order, u.header.opcode, self.answer.found
         m.d.comb += [
             u.is_send.eq(opcode.matches(*SENDS)),
             u.is_request.eq(opcode == Opcode.RDMA_READ_REQUEST),
@@ -481,7 +477,7 @@ class RdmaReceiver(wiring.Component):
 
     def _pass(self, m, x, u, refused, refuses, realigner):
         """Pass the payload on to its place; the following beats of a ULPDU go where its first one goes."""
-        beat, header, found, piece = u.beat, u.header, self.found, realigner.i.payload
+        beat, header, found, piece = u.beat, u.header, self.answer.found, realigner.i.payload
         places = Signal()
         places_on = Signal()
         live = Signal()
@@ -516,9 +512,9 @@ class RdmaReceiver(wiring.Component):
             m.d.sync += [
                 places_on.eq(places),
                 u.row.eq(found.row),
-                live.eq(still_live(~header.tagged | u.found_live, found.row, self) | ~header.tagged),
+                live.eq(still_live(~header.tagged | u.found_live, found.row, self.answer) | ~header.tagged),
             ]
-        with m.Elif(self.revokes & (self.revoked_row == u.row) & header.tagged):
+        with m.Elif(self.answer.revokes & (self.answer.revoked_row == u.row) & header.tagged):
             m.d.sync += live.eq(0)
 
     def _advance(self, m, x, u):
@@ -553,7 +549,7 @@ class RdmaReceiver(wiring.Component):
                 x.write_begun.write(m, ~header.last)
             with m.If(u.is_response):
                 with m.If(u.some | header.last):
-                    x.arrived.write(m, Mux(header.last, 0, self.found.end))
+                    x.arrived.write(m, Mux(header.last, 0, self.answer.found.end))
                     x.all_arrived.write(m, u.ends & ~header.last)
         x.note_rtrs(m)
 
@@ -572,20 +568,21 @@ class RdmaReceiver(wiring.Component):
             self.write.payload.data.eq(word.data),
             self.write.payload.mask.eq(word.mask),
             self.write.payload.last.eq(word.last),
-            self.request.eq(realigner.o.valid & target.request),
-            self.request_word.eq(word.data),
-            self.request_at.eq(Cat(number[:(self.request_words - 1).bit_length()], target.connection) if x.many
+            self.requests.valid.eq(realigner.o.valid & target.request),
+            self.requests.word.eq(word.data),
+            self.requests.place.eq(Cat(number[:(self.request_words - 1).bit_length()], target.connection) if x.many
                                else number),
             realigner.o.ready.eq(target.request | self.write.ready),
             moves.eq(realigner.o.valid & realigner.o.ready),
             self.note.eq(Mux(moves & word.last & ~failed, target.note, Const(Note.NONE, 2))),
+            self.requests.arrived.eq(self.note == Note.REQUEST),
         ]
         if x.many:
             last_target = Signal.like(self.active)  # of the last word
             with m.If(realigner.o.valid):
                 m.d.sync += last_target.eq(target.connection)
             fault_of = Mux(realigner.o.valid, target.connection, last_target)
-            m.d.comb += self.note_of.eq(target.connection)
+            m.d.comb += [self.note_of.eq(target.connection), self.requests.connection.eq(target.connection)]
             m.d.sync += self.failed.eq(self.failed | (self.write_fault << fault_of))
         else:
             m.d.sync += self.failed.eq(self.failed | (self.write_fault & self.enable))

@@ -10,7 +10,8 @@ from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
 
 __all__ = [
-    "MAX_REGIONS", "MAY_INVALIDATE", "RIGHTS", "Access", "Found", "RegionTable", "Request", "RowWrite", "still_live",
+    "MAX_REGIONS", "MAY_INVALIDATE", "RIGHTS", "Access", "Answer", "Found", "RegionTable", "Request", "RowWrite",
+    "still_live",
 ]  # fmt: skip
 
 MAX_REGIONS = 1 << 16  # a command has 16 bits for the number of a row
@@ -72,9 +73,25 @@ class Request(wiring.Signature):
         super().__init__({"valid": Out(1), "access": Out(Access), "granted": In(1), **of})
 
 
-def still_live(live, row, table):
+class Answer(wiring.Signature):
+    """What a :class:`RegionTable` says to the blocks that look regions up.
+
+    Members
+    -------
+    found : Out, :class:`Found`
+        The result of the lookup that was granted 3 steps before.
+    revokes : Out, 1 bit
+    revoked_row : Out
+        The region in this row goes in this cycle: see :func:`still_live`.
+    """
+
+    def __init__(self, rows: int):
+        super().__init__({"found": Out(Found(rows)), "revokes": Out(1), "revoked_row": Out(range(rows))})
+
+
+def still_live(live, row, answer):
     """``live`` for the next cycle: the region in row ``row`` is not revoked in this one."""
-    return live & ~(table.revokes & (table.revoked_row == row))
+    return live & ~(answer.revokes & (answer.revoked_row == row))
 
 
 class RegionTable(wiring.Component):
@@ -99,13 +116,9 @@ class RegionTable(wiring.Component):
         ``revoke`` and ``write`` take effect.
     ready : Out, 1 bit
         The table is clear.
-    revokes : Out, 1 bit
-    revoked_row : Out
-        The region in this row goes in this cycle: see :func:`still_live`.
     receive, transmit : In, :class:`Request`
         Requests for lookups; ``receive`` comes first.
-    found : Out, :class:`Found`
-        The result of the lookup that was granted 3 steps before.
+    answer : Out, :class:`Answer`
     step : In, 1 bit
 
     With many connections, ``ready`` has a bit for each, and
@@ -123,9 +136,9 @@ class RegionTable(wiring.Component):
         super().__init__({
             "write": In(RowWrite(self.all_rows)),
             "revoke": In(1), "invalidate": In(1), "invalidate_row": In(row),
-            "free": Out(1), "ready": Out(connections), "revokes": Out(1), "revoked_row": Out(row),
+            "free": Out(1), "ready": Out(connections),
             "receive": In(Request(connections)), "transmit": In(Request(connections)),
-            "found": Out(Found(self.all_rows)), "step": In(1),
+            "answer": Out(Answer(self.all_rows)), "step": In(1),
             **({"clear": In(Clear(connections))} if connections > 1 else {}),
         })  # fmt: skip
 
@@ -174,30 +187,30 @@ class RegionTable(wiring.Component):
             m.d.sync += [
                 asked.eq(access),
                 asked_row.eq(row),
-                asked_live.eq(still_live(is_ready, row, self)),
+                asked_live.eq(still_live(is_ready, row, self.answer)),
                 Cat(offset, far).eq(distance),
                 octets.eq(asked.octets),
                 length.eq(words["octets"]),
                 address.eq(words["address"]),
                 rights.eq(words["key"].rights),
                 near_row.eq(asked_row),
-                near_live.eq(still_live(asked_live & has_stag, asked_row, self)),
-                found_live.eq(still_live(near_live, near_row, self)),
-                self.found.fits.eq((far == 0) & ~room[-1]),
-                self.found.room.eq(room),
-                self.found.offset.eq(offset),
-                self.found.end.eq(end),
-                self.found.address.eq(address + offset),
-                self.found.rights.eq(rights),
-                self.found.row.eq(near_row),
+                near_live.eq(still_live(asked_live & has_stag, asked_row, self.answer)),
+                found_live.eq(still_live(near_live, near_row, self.answer)),
+                self.answer.found.fits.eq((far == 0) & ~room[-1]),
+                self.answer.found.room.eq(room),
+                self.answer.found.offset.eq(offset),
+                self.answer.found.end.eq(end),
+                self.answer.found.address.eq(address + offset),
+                self.answer.found.rights.eq(rights),
+                self.answer.found.row.eq(near_row),
             ]
         with m.Else():
             m.d.sync += [
-                asked_live.eq(still_live(asked_live, asked_row, self)),
-                near_live.eq(still_live(near_live, near_row, self)),
-                found_live.eq(still_live(found_live, self.found.row, self)),
+                asked_live.eq(still_live(asked_live, asked_row, self.answer)),
+                near_live.eq(still_live(near_live, near_row, self.answer)),
+                found_live.eq(still_live(found_live, self.answer.found.row, self.answer)),
             ]
-        m.d.comb += self.found.live.eq(found_live)
+        m.d.comb += self.answer.found.live.eq(found_live)
 
     def _memories(self, m, row):
         """The words of the row that was read in the last cycle."""
@@ -230,16 +243,16 @@ class RegionTable(wiring.Component):
         m.d.comb += [
             *([self.free.eq(~self.invalidate)] if self.connections > 1 else
               [self.ready.eq(cleared[-1]), self.free.eq(self.ready & ~self.invalidate)]),
-            self.revokes.eq(self.invalidate | (self.free & (self.revoke | self.write.key))),
-            self.revoked_row.eq(Mux(self.invalidate, self.invalidate_row, self.write.row)),
+            self.answer.revokes.eq(self.invalidate | (self.free & (self.revoke | self.write.key))),
+            self.answer.revoked_row.eq(Mux(self.invalidate, self.invalidate_row, self.write.row)),
             write.data.high.eq(self.write.word[row_bits:]),
             write.data.rights.eq(self.write.rights),
             write.data.valid.eq(self.free & self.write.key),
         ]
         if self.connections == 1:
             m.d.comb += [
-                write.en.eq(~self.ready | self.revokes),
-                write.addr.eq(Mux(self.ready, self.revoked_row, cleared)),
+                write.en.eq(~self.ready | self.answer.revokes),
+                write.addr.eq(Mux(self.ready, self.answer.revoked_row, cleared)),
             ]
             with m.If(~self.ready):
                 m.d.sync += cleared.eq(cleared + 1)
@@ -248,9 +261,9 @@ class RegionTable(wiring.Component):
         of = cleared[row_bits:]
         clears = Signal()
         m.d.comb += [
-            clears.eq(~self.ready.bit_select(of, 1) & ~self.revokes),
-            write.en.eq(clears | self.revokes),
-            write.addr.eq(Mux(self.revokes, self.revoked_row, cleared)),
+            clears.eq(~self.ready.bit_select(of, 1) & ~self.answer.revokes),
+            write.en.eq(clears | self.answer.revokes),
+            write.addr.eq(Mux(self.answer.revokes, self.answer.revoked_row, cleared)),
         ]
         with m.If(clears):
             m.d.sync += cleared.eq(cleared + 1)

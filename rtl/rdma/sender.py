@@ -21,7 +21,7 @@ from open_rnic.rtl.formats.opcodes import (
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_of, connection_shape, forget
 from open_rnic.rtl.lib.stream import Fifo, swap_octets
-from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Fragment, Message, Sink, word_bits
+from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Fragment, Message, Segments, Sink, word_bits
 from open_rnic.rtl.rdma.realigner import Realigner
 
 __all__ = ["MAX_OUTSTANDING", "RdmaSender"]
@@ -79,8 +79,7 @@ class RdmaSender(wiring.Component):
     message : In, stream of :class:`.Message`
     fragment : In, stream of :class:`.Fragment`
         The pieces of memory of each message, in their order; the first one comes with the message.
-    live : In, 1 bit
-        The source of the Read Response, the message or the one that is being sent, may be read or has no octets.
+    segments : Out, :class:`.Segments`
     runs : In, 1 bit
         ULPDUs are begun.
     mulpdu : In, 16 bits
@@ -97,8 +96,6 @@ class RdmaSender(wiring.Component):
         An RDMA Read Request is being sent. For one cycle.
     asked : Out, :class:`.Sink`
         With ``asks``, its sink.
-    answering : Out, 1 bit
-        A Read Response is being sent.
     answers : Out, 1 bit
         The last octets of a Read Response have been read. For one cycle.
     left : Out, 32 bits
@@ -113,29 +110,10 @@ class RdmaSender(wiring.Component):
         A ULPDU has been sent, or given up.
 
     With many connections, ``refused``, ``failed`` and ``sending`` have a bit for each. Every message is taken for one
-    segment; if another one follows, what is left of the message is given back, and comes again as a message. ``starts``
+    segment; if another one follows, what is left of the message is given back, and comes again as a message. ``runs``
+    and ``mulpdu`` are those of ``segments.message_connection``, ``answers`` is of ``segments.connection``, ``starts``
     is 1 for one cycle, and there are
 
-    message_of : In
-        The connection of the message, of which ``runs`` and ``mulpdu`` are expected.
-    resumes : In, 1 bit
-        The message is the rest of one: ``to`` of a Send is the MO.
-    message_live : In, 1 bit
-        As ``live``, of the message; ``live`` is that of connection ``of``.
-    wanted : Out, 1 bit
-        The segment needs the next fragment.
-    unfinished : Out, 1 bit
-        Another segment follows the one that begins.
-    of : Out
-        The connection of the segment, and of ``answers``.
-    ends : Out, 1 bit
-        All octets of the segment are named. For one cycle.
-    busy : Out, 1 bit
-        A segment has begun, or what is left of its message has not been given back.
-    saves : Out, 1 bit
-        ``saved`` is word ``save_at`` of what is left: see :meth:`_header`.
-    save_at : Out, 4 bits
-    saved : Out, 32 * ``lanes`` bits
     sent_of : Out
         The connection of ``sent``.
     ulpdu_of : Out
@@ -155,19 +133,18 @@ class RdmaSender(wiring.Component):
         self.connections = connections
         each, of = connections, connection_shape(connections)
         many = {
-            "message_of": In(of), "resumes": In(1), "message_live": In(1), "wanted": Out(1), "unfinished": Out(1),
-            "of": Out(of), "ends": Out(1), "busy": Out(1), "saves": Out(1), "save_at": Out(4), "saved": Out(32 * lanes),
             "sent_of": Out(of), "ulpdu_of": Out(of), "starts_of": In(of), "shown": In(of), "idle": Out(1),
             "clear": In(Clear(connections)),
         }  # fmt: skip
         super().__init__({
             **(many if connections > 1 else {}),
-            "message": In(stream.Signature(Message)), "fragment": In(stream.Signature(Fragment)), "live": In(1),
+            "message": In(stream.Signature(Message)), "fragment": In(stream.Signature(Fragment)),
+            "segments": Out(Segments(lanes, connections)),
             "runs": In(1), "mulpdu": In(16), "send_rtr": In(1), "read_rtr": In(1), "starts": In(1),
             "o": Out(stream.Signature(TxUlpdu(lanes, connections))),
             "read": Out(stream.Signature(word_bits(lanes))), "words": In(stream.Signature(32 * lanes)), "fault": In(1),
             "asks": Out(1), "asked": Out(Sink),
-            "answering": Out(1), "answers": Out(1), "left": Out(32), "refused": Out(each), "failed": Out(each),
+            "answers": Out(1), "left": Out(32), "refused": Out(each), "failed": Out(each),
             "sending": Out(1), "sent": Out(1), "fabric_sent": Out(1), "ulpdu": Out(1),
         })  # fmt: skip
 
@@ -194,31 +171,31 @@ class RdmaSender(wiring.Component):
     def _share(self, m, x):
         """What many connections need: give back the rest of a message, and show what has been sent of it."""
         last_left = Signal(32)  # of the last message, when its last segment was to begin
-        cells = Cells(m, last_left, self.connections, self.message_of, self.clear)
+        cells = Cells(m, last_left, self.connections, self.segments.message_connection, self.clear)
         with m.If(x.may_begin):
             cells.write(m, self.message.payload.octets)
         begun = Signal(5)  # ULPDUs; as many may be on their way
         ended = Signal(5)
-        begins = Cells(m, begun, self.connections, self.message_of, self.clear)
+        begins = Cells(m, begun, self.connections, self.segments.message_connection, self.clear)
         ends = Cells(m, ended, self.connections, self.ulpdu_of, self.clear)
         begins.count(m, x.begins)
         ends.count(m, self.ulpdu)
         m.d.comb += [
             self.left.eq(cells.read(m, self.shown)),
             self.sending.eq(begins.read(m, self.shown) != ends.read(m, self.shown)),
-            self.unfinished.eq(~x.last_begins),
-            self.of.eq(x.connection),
-            self.ends.eq(x.ends),
-            self.busy.eq(x.in_segment | x.saving),
-            self.saves.eq(x.saving | (x.in_segment & ~x.in_header & ~x.last_segment
+            self.segments.unfinished.eq(~x.last_begins),
+            self.segments.connection.eq(x.connection),
+            self.segments.ends.eq(x.ends),
+            self.segments.busy.eq(x.in_segment | x.saving),
+            self.segments.saves.eq(x.saving | (x.in_segment & ~x.in_header & ~x.last_segment
                                       & (x.header_word < _EARLY // self.lanes))),
-            self.save_at.eq(x.header_word),
-            self.saved.eq(x.header_data),
+            self.segments.save_at.eq(x.header_word),
+            self.segments.saved.eq(x.header_data),
             self.idle.eq(~(x.in_segment | x.saving | x.sources.o.valid | x.realigner.busy)),
         ]
         with m.If(x.ends_header):
             m.d.sync += x.header_word.eq(0)
-        with m.If(self.saves):
+        with m.If(self.segments.saves):
             m.d.sync += x.header_word.eq(x.header_word + 1)
         with m.If(x.ends & ~x.last_segment & ~x.void):
             m.d.sync += x.saving.eq(1)
@@ -336,11 +313,11 @@ class RdmaSender(wiring.Component):
         may_begin = x.may_begin
         m.d.comb += [
             may_begin.eq(~x.in_segment & self.runs & (goes_on | self.message.valid) & (~x.saving if x.many else 1)),
-            begins.eq(may_begin & (~Mux(goes_on, self.answering, given.response)
-                                   | (self.message_live if x.many else self.live))),
+            begins.eq(may_begin & (~Mux(goes_on, self.segments.answering, given.response)
+                                   | (self.segments.message_live if x.many else self.segments.live))),
         ]
         with m.If(may_begin & ~begins):
-            m.d.sync += (self.refused.bit_select(self.message_of, 1) if x.many else self.refused).eq(1)
+            m.d.sync += (self.refused.bit_select(self.segments.message_connection, 1) if x.many else self.refused).eq(1)
         m.d.comb += [
             x.begins.eq(begins),
             x.last_begins.eq(fits | is_request),
@@ -363,8 +340,8 @@ class RdmaSender(wiring.Component):
                 x.opcode.eq(given.opcode),
                 x.fabric.eq(given.fabric),
                 x.stag.eq(given.stag),
-                self.answering.eq(given.response),
-                *([x.connection.eq(self.message_of)] if x.many else []),
+                self.segments.answering.eq(given.response),
+                *([x.connection.eq(self.segments.message_connection)] if x.many else []),
             ]
         self._load(m, x, tagged | is_request, fitting)
         m.d.comb += [self.asked.stag.eq(fragment.octets), self.asked.some.eq(given.octets != 0)]
@@ -396,7 +373,7 @@ class RdmaSender(wiring.Component):
         moves = Signal()
         start, last_header, ends = self._measure(m, x)
         m.d.comb += [
-            dead.eq(~x.in_header & self.answering & ~self.live & ~offered),
+            dead.eq(~x.in_header & self.segments.answering & ~self.segments.live & ~offered),
             source.memory.eq(~x.in_header & ~dead),
             x.void.eq(dead),
             source.data.eq(x.header_data),
@@ -405,21 +382,21 @@ class RdmaSender(wiring.Component):
             source.last.eq(ends),
             source.fabric.eq(x.fabric),
             *([source.connection.eq(x.connection)] if x.many else []),
-            source.done.eq(x.finishes & ~self.answering & ~x.is_request),
+            source.done.eq(x.finishes & ~self.segments.answering & ~x.is_request),
             self.read.payload.eq(x.address[len(start):]),
             x.moves_header.eq(moves & x.in_header),
             x.ends_header.eq(x.moves_header & last_header),
             x.moves_payload.eq(moves & ~x.in_header),
             x.ends.eq(moves & ends),
             x.finishes.eq(x.ends & x.last_segment),
-            self.answers.eq(x.finishes & self.answering & ~dead),
+            self.answers.eq(x.finishes & self.segments.answering & ~dead),
             self.fragment.ready.eq(x.takes | x.loads),
         ]  # fmt: skip
         with m.If(x.in_segment):
             with m.If(x.in_header):
                 m.d.comb += [x.sources.i.valid.eq(1), moves.eq(x.sources.i.ready)]
             with m.Elif(~x.last_fragment & (x.fragment_left == 0)):
-                m.d.comb += [x.loads.eq(self.fragment.valid), *([self.wanted.eq(1)] if x.many else [])]
+                m.d.comb += [x.loads.eq(self.fragment.valid), *([self.segments.wanted.eq(1)] if x.many else [])]
             with m.Else():
                 m.d.comb += [
                     self.read.valid.eq(~dead & x.sources.i.ready),
@@ -436,7 +413,7 @@ class RdmaSender(wiring.Component):
         with m.If(x.ends):
             m.d.sync += [x.in_segment.eq(0), x.goes_on.eq(0 if x.many else ~x.last_segment)]
         with m.If(x.ends if x.many else x.finishes):
-            m.d.sync += self.answering.eq(0)
+            m.d.sync += self.segments.answering.eq(0)
 
     def _measure(self, m, x):
         """Count the octets that are named next, at most those of a word.
@@ -543,10 +520,10 @@ class _Parts:
         self.sources = Fifo(_Source(lanes, sender.connections), MAX_OUTSTANDING)
         self.realigner = Realigner(lanes, _Note(sender.connections))
         if self.many:
-            self.connection = Signal.like(sender.message_of)  # of the segment
+            self.connection = Signal.like(sender.segments.message_connection)  # of the segment
             self.saving = Signal()  # the rest of its message is given back
             self.ruined = Signal(sender.connections)  # ULPDUs of the connection are given up
-            self.resumes = sender.resumes
+            self.resumes = sender.segments.resumes
         else:
             self.resumes = Const(0)
 

@@ -87,12 +87,12 @@ class SharedEngine:
             x.page.eq(Mux(bus.request, bus.address[8:], x.turn)),
             receiver.visit.eq(x.page),
             receiver.visits.eq(bus.request & reads("RX_SEND_MSN", "RX_READ_MSN", "RX_MO", "RX_ARRIVED")),
-            loader.shows.eq(bus.request & reads("SOURCE")),
+            loader.shown.reads.eq(bus.request & reads("SOURCE")),
             self.completions.last.eq(reads("RECEIVED_OCTETS", "RECEIVED_STAG")),
             receiver.shown_word.eq(Mux(reads("REFUSED_LENGTH"), HEADER_WORDS,
                                        address - (BY_NAME["RDMA_REFUSED_0"].address >> 2 & 0xFF))),
             begins.eq(~x.clear.now & ~x.quiet & (~receiver.visits | receiver.visited)
-                      & (~loader.shows | ~loader.requesting)),
+                      & (~loader.shown.reads | ~loader.shown.busy)),
             inner.request.eq(bus.request & (begins | x.accessing)),
             inner.write.eq(bus.write),
             inner.address.eq(address),
@@ -107,12 +107,7 @@ class SharedEngine:
     def _command(self, m, x):
         """Give the loaders the commands of the host, and of the fabric."""
         engine, commands, loader, command = self._engine, self.commands, self.loader, self.registers.COMMAND
-        m.d.comb += [
-            loader.of.eq(commands.of),
-            loader.write.eq(commands.work),
-            loader.ends.eq(commands.work_ends),
-            loader.word.eq(commands.word),
-        ]
+        wiring.connect(m, commands.work, loader.words)
         if not engine.has_fabric:
             m.d.comb += [
                 commands.push.eq(command.push),
@@ -217,6 +212,9 @@ class SharedEngine:
         wiring.connect(m, loader.lookup, table.transmit)
         wiring.connect(m, loader.message, sender.message)
         wiring.connect(m, loader.fragment, sender.fragment)
+        wiring.connect(m, sender.segments, loader.segments)
+        wiring.connect(m, table.answer, receiver.answer, loader.answer)
+        wiring.connect(m, receiver.requests, loader.requests)
         m.d.comb += [
             sender.fault.eq(memory.fault),
             receiver.write_fault.eq(memory.write_fault),
@@ -232,26 +230,6 @@ class SharedEngine:
             table.invalidate.eq(receiver.invalidate),
             table.invalidate_row.eq(receiver.invalidate_row),
             loader.step.eq(receiver.step),
-            loader.arrived.eq(receiver.note == Note.REQUEST),
-            loader.arrived_of.eq(receiver.note_of),
-            loader.request.eq(receiver.request),
-            loader.request_word.eq(receiver.request_word),
-            loader.request_at.eq(receiver.request_at),
-            *((block.found.eq(table.found), block.revokes.eq(table.revokes), block.revoked_row.eq(table.revoked_row))
-              for block in (receiver, loader)),
-            loader.unfinished.eq(sender.unfinished),
-            loader.wanted.eq(sender.wanted),
-            loader.saves.eq(sender.saves),
-            loader.save_at.eq(sender.save_at),
-            loader.saved.eq(sender.saved),
-            loader.sender_ends.eq(sender.ends),
-            loader.sender_busy.eq(sender.busy),
-            loader.sender_answers.eq(sender.answering),
-            loader.sender_of.eq(sender.of),
-            sender.message_of.eq(loader.at),
-            sender.resumes.eq(loader.resumes),
-            sender.message_live.eq(loader.message_live),
-            sender.live.eq(loader.live),
         ]  # fmt: skip
 
     def _count_reads(self, m, x):
@@ -261,7 +239,7 @@ class SharedEngine:
         wiring.connect(m, reads.sinks, receiver.sink)
         m.d.comb += [
             reads.loader.eq(loader.at),
-            reads.sender.eq(sender.of),
+            reads.sender.eq(sender.segments.connection),
             reads.receiver.eq(receiver.active),
             reads.placed.eq(receiver.note_of),
             reads.rtr_of.eq(engine.rtr_of),
@@ -273,7 +251,7 @@ class SharedEngine:
             reads.answers.eq(sender.answers),
             receiver.outstanding.eq(reads.requests),
             loader.no_reads.eq(reads.none),
-            loader.shown_request.eq(reads.shown_oldest),
+            loader.shown.number.eq(reads.shown_oldest),
             completions.i.eq(receiver.completed),
             completions.enters.eq(receiver.completes | receiver.skips),
             completions.enters_of.eq(receiver.active),
@@ -295,7 +273,8 @@ class SharedEngine:
         self._notice(m, x, Cat(flags.values()))
         self._count(m, x)
         m.d.comb += [
-            *(block.shown.eq(page) for block in (completions, receiver, self.loader, sender, reads)),
+            *(block.shown.eq(page) for block in (completions, receiver, sender, reads)),
+            self.loader.shown.connection.eq(page),
             registers.IDENTITY.value.eq(IDENTITY),
             *registers.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
             *registers.show("CAPABILITIES", **engine.capabilities),
@@ -315,8 +294,8 @@ class SharedEngine:
             registers.RX_ARRIVED.value.eq(receiver.arrived),
             registers.REFUSED_LENGTH.value.eq(receiver.shown_header),
             *(registers.show(f"REFUSED_{n}", value=swap_octets(receiver.shown_header)) for n in range(HEADER_WORDS)),
-            registers.SOURCE.value.eq(self.loader.shown_word),
-            self.loader.show.eq(registers.SOURCE.pop),
+            registers.SOURCE.value.eq(self.loader.shown.word),
+            self.loader.shown.steps.eq(registers.SOURCE.pop),
             registers.SOURCE_LEFT.value.eq(sender.left),
             engine.irq.eq(completions.any | x.done_changed | x.status_changed),
         ]  # fmt: skip

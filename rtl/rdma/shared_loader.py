@@ -10,14 +10,38 @@ from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
-from open_rnic.rtl.rdma.layouts import Fragment, Message, request_row_octets
+from open_rnic.rtl.rdma.layouts import Fragment, Message, RequestWords, Segments, WorkWords, request_row_octets
 from open_rnic.rtl.rdma.message_loader import WORK_WORDS
-from open_rnic.rtl.rdma.regions import Access, Found, Request
+from open_rnic.rtl.rdma.regions import Access, Answer, Request
 from open_rnic.rtl.rdma.registers import REQUEST_WORDS, Right
 
 __all__ = ["SharedLoader"]
 
 _SAVED = 8  # words of 32 bits
+
+
+class ShownRequest(wiring.Signature):
+    """The words of an RDMA Read Request, one after the other, for the host.
+
+    Members
+    -------
+    reads : Out, 1 bit
+        ``word`` is read.
+    connection, number : Out
+        The request of this number of the connection.
+    steps : Out, 1 bit
+        Go on to its next word.
+    word : In, 32 bits
+        A word of it, a cycle later.
+    busy : In, 1 bit
+        ``word`` cannot be read.
+    """
+
+    def __init__(self, reads: int, connections: int):
+        super().__init__({
+            "reads": Out(1), "connection": Out(connection_shape(connections)), "number": Out(range(reads)),
+            "steps": Out(1), "word": In(32), "busy": In(1),
+        })  # fmt: skip
 
 
 class SharedLoader(wiring.Component):
@@ -34,13 +58,9 @@ class SharedLoader(wiring.Component):
 
     Members
     -------
-    of : In
-        The connection of ``word``.
-    write, ends, word : In
-    request, request_word, request_at, arrived : In
-        See :class:`.MessageLoader`; the number of the connection is above that of the word in ``request_at``.
-    arrived_of : In
-    lookup, found, step, revokes, revoked_row
+    words : In, :class:`.WorkWords`
+    requests : In, :class:`.RequestWords`
+    lookup, answer, step
         Of :class:`.RegionTable`.
     at : Out
         The connection that is visited, of which ``runs``, ``may_read`` and ``no_reads`` are expected.
@@ -51,22 +71,8 @@ class SharedLoader(wiring.Component):
     message : Out, stream of :class:`.Message`
     fragment : Out, stream of :class:`.Fragment`
         The first one comes with the message, the others when they are ``wanted``.
-    resumes, message_live, live : Out, 1 bit
-        See :class:`.RdmaSender`.
-    unfinished, wanted, sender_ends, sender_busy, sender_answers, sender_of, saves, save_at, saved : In
-        The outputs ``unfinished``, ``wanted``, ``ends``, ``busy``, ``answering``, ``of``, ``saves``, ``save_at`` and
-        ``saved`` of the sender.
-    shows : In, 1 bit
-        ``shown_word`` is read.
-    shown : In
-    shown_request : In
-        The number of an RDMA Read Request of this connection.
-    show : In, 1 bit
-        Go on to its next word.
-    shown_word : Out, 32 bits
-        A word of it, a cycle later.
-    requesting : Out, 1 bit
-        ``shown_word`` cannot be read.
+    segments : In, :class:`.Segments`
+    shown : In, :class:`ShownRequest`
     idle : Out, 1 bit
         No message is being loaded, nor offered.
     clear : In, :class:`.Clear`
@@ -83,21 +89,14 @@ class SharedLoader(wiring.Component):
         self.connections = connections
         self.row_words = request_row_octets(lanes) // (4 * lanes)
         self.saved_words = max(1, _SAVED // lanes)
-        of, all_rows = connection_shape(connections), range(rows * connections)
+        of = connection_shape(connections)
         super().__init__({
-            "of": In(of), "write": In(1), "ends": In(1), "word": In(32),
-            "request": In(1), "request_word": In(32 * lanes),
-            "request_at": In(range(reads * self.row_words * connections)),
-            "arrived": In(1), "arrived_of": In(of),
-            "lookup": Out(Request(connections)), "found": In(Found(rows * connections)), "step": In(1),
-            "revokes": In(1), "revoked_row": In(all_rows),
+            "words": In(WorkWords(connections)), "requests": In(RequestWords(lanes, reads, connections)),
+            "lookup": Out(Request(connections)), "answer": In(Answer(rows * connections)), "step": In(1),
             "runs": In(1), "at": Out(of), "may_read": In(1), "no_reads": In(1),
             "message": Out(stream.Signature(Message)), "fragment": Out(stream.Signature(Fragment)),
-            "resumes": Out(1), "message_live": Out(1), "live": Out(1),
-            "unfinished": In(1), "wanted": In(1), "sender_ends": In(1), "sender_busy": In(1), "sender_answers": In(1),
-            "sender_of": In(of), "saves": In(1), "save_at": In(4), "saved": In(32 * lanes),
-            "shows": In(1), "shown": In(of), "shown_request": In(range(reads)), "show": In(1), "shown_word": Out(32),
-            "requesting": Out(1), "idle": Out(1), "clear": In(Clear(connections)),
+            "segments": In(Segments(lanes, connections)),
+            "shown": In(ShownRequest(reads, connections)), "idle": Out(1), "clear": In(Clear(connections)),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -113,10 +112,10 @@ class SharedLoader(wiring.Component):
         """Count what has come, and been taken, of each connection."""
         posted = Signal.like(x.taken_work)
         asked = Signal.like(x.taken_requests)
-        all_posted = Cells(m, posted, self.connections, self.of, self.clear)
-        all_asked = Cells(m, asked, self.connections, self.arrived_of, self.clear)
-        all_posted.count(m, self.ends)
-        all_asked.count(m, self.arrived)
+        all_posted = Cells(m, posted, self.connections, self.words.connection, self.clear)
+        all_asked = Cells(m, asked, self.connections, self.requests.connection, self.clear)
+        all_posted.count(m, self.words.last)
+        all_asked.count(m, self.requests.arrived)
         m.d.comb += [
             x.has_work.eq(all_posted.read(m, self.at) != x.taken_work),
             x.has_request.eq(all_asked.read(m, self.at) != x.taken_requests),
@@ -131,12 +130,12 @@ class SharedLoader(wiring.Component):
         rests = Memory(shape=wide, depth=self.saved_words * self.connections, init=[], attrs=no_check)
         m.submodules.work, m.submodules.requests, m.submodules.rests = commands, requests, rests
         tail = Signal.like(x.head)
-        tails = Cells(m, tail, self.connections, self.of, self.clear)
-        with m.If(self.write):
+        tails = Cells(m, tail, self.connections, self.words.connection, self.clear)
+        with m.If(self.words.valid):
             tails.write(m, tail + 1)
         shown_number = Signal(3)
-        numbers = Cells(m, shown_number, self.connections, self.shown, self.clear)
-        with m.If(self.show):
+        numbers = Cells(m, shown_number, self.connections, self.shown.connection, self.clear)
+        with m.If(self.shown.steps):
             numbers.write(m, shown_number + 1)
         write, read = commands.write_port(), commands.read_port()
         put, get = requests.write_port(), requests.read_port()
@@ -146,42 +145,44 @@ class SharedLoader(wiring.Component):
         row_bits, saved_bits = ((each - 1).bit_length() for each in (self.row_words, self.saved_words))
         lane = Signal(lane_bits)  # of the word of a request
         shows = Signal()
-        m.d.comb += shows.eq(self.shows & ~self.requesting)
+        words, asked, segments = self.words, self.requests, self.segments
+        m.d.comb += shows.eq(self.shown.reads & ~self.shown.busy)
         m.d.sync += lane.eq(Mux(shows, shown_number, x.number))
         m.d.comb += [
-            write.addr.eq(Cat(tail, self.of)), write.data.eq(self.word), write.en.eq(self.write),
+            write.addr.eq(Cat(tail, words.connection)), write.data.eq(words.word), write.en.eq(words.valid),
             next_head.eq(x.head + x.advance),
             read.addr.eq(Cat(next_head, self.at)),
-            put.addr.eq(self.request_at), put.data.eq(self.request_word), put.en.eq(self.request),
+            put.addr.eq(asked.place), put.data.eq(asked.word), put.en.eq(asked.valid),
             get.addr.eq(Mux(
                 shows,
-                Cat(shown_number[lane_bits:][:row_bits], self.shown_request, self.shown),
-                Cat(x.number[lane_bits:][:row_bits], x.taken_requests[:len(self.shown_request)], self.at),
+                Cat(shown_number[lane_bits:][:row_bits], self.shown.number, self.shown.connection),
+                Cat(x.number[lane_bits:][:row_bits], x.taken_requests[:len(self.shown.number)], self.at),
             )),
-            save.addr.eq(Cat(self.save_at[:saved_bits], self.sender_of)), save.data.eq(self.saved),
-            save.en.eq(self.saves),
+            save.addr.eq(Cat(segments.save_at[:saved_bits], segments.connection)),
+            save.data.eq(segments.saved), save.en.eq(segments.saves),
             load.addr.eq(Cat(x.number[:saved_bits], self.at)),
             x.command.eq(read.data),
             x.asked.eq(swap_octets(get.data.word_select(lane, 32))),
             x.rest.eq(load.data),
-            self.shown_word.eq(x.asked),
+            self.shown.word.eq(x.asked),
         ]  # fmt: skip
         m.d.sync += x.head.eq(next_head)
 
     def _check_source(self, m, x):
         """Whether the source of each connection's Read Response may be read (RFC 5040 §5.2.1, §7.2)."""
-        found, bits = self.found, (self.rows - 1).bit_length()
+        found, bits = self.answer.found, (self.rows - 1).bit_length()
         row = Signal(range(self.rows), name="source_row")
         rows = Cells(m, row, self.connections, self.at, self.clear)
         readable = Signal(self.connections)
         empty = Signal()  # the response has no octets
         all_empty = Cells(m, empty, self.connections, self.at, self.clear)
-        revoked_of = self.revoked_row[bits:]
+        revoked_of, segments = self.answer.revoked_row[bits:], self.segments
         goes = Signal()
         m.d.comb += [
-            goes.eq(self.revokes & (rows.read(m, revoked_of) == self.revoked_row[:bits])),
-            self.message_live.eq(readable.bit_select(self.at, 1) | empty),
-            self.live.eq(readable.bit_select(self.sender_of, 1) | all_empty.read(m, self.sender_of)),
+            goes.eq(self.answer.revokes & (rows.read(m, revoked_of) == self.answer.revoked_row[:bits])),
+            segments.message_connection.eq(self.at),
+            segments.message_live.eq(readable.bit_select(self.at, 1) | empty),
+            segments.live.eq(readable.bit_select(segments.connection, 1) | all_empty.read(m, segments.connection)),
         ]
         with m.If(goes):
             m.d.sync += readable.bit_select(revoked_of, 1).eq(0)
@@ -189,7 +190,7 @@ class SharedLoader(wiring.Component):
             rows.write(m, found.row[:bits])
             may_read = found.live & found.fits & found.rights[Right.REMOTE_READ.bit]
             m.d.sync += readable.bit_select(self.at, 1).eq(
-                may_read & ~(self.revokes & (self.revoked_row == found.row))
+                may_read & ~(self.answer.revokes & (self.answer.revoked_row == found.row))
             )
             all_empty.write(m, self.message.payload.octets == 0)
 
@@ -198,8 +199,8 @@ class SharedLoader(wiring.Component):
         m.d.comb += [
             x.may_post.eq(x.has_work & ((x.first.opcode != Opcode.RDMA_READ_REQUEST) | self.may_read)
                           & (~x.first.fenced | self.no_reads)),
-            x.is_sending.eq(self.sender_busy & (self.sender_of == self.at)),
-            x.may_answer.eq(x.has_request & ~(x.is_sending & self.sender_answers)),
+            x.is_sending.eq(self.segments.busy & (self.segments.connection == self.at)),
+            x.may_answer.eq(x.has_request & ~(x.is_sending & self.segments.answering)),
             self.lookup.connection.eq(self.at),
             self.lookup.access.stag.eq(x.source.stag),
             self.lookup.access.to.eq(x.source.to),
@@ -220,7 +221,7 @@ class SharedLoader(wiring.Component):
         m.next = "Load"
 
     def _begin_offer(self, m, *, resumes):
-        m.d.sync += [self.message.valid.eq(1), self.resumes.eq(resumes)]
+        m.d.sync += [self.message.valid.eq(1), self.segments.resumes.eq(resumes)]
         m.next = "Offer"
 
     def _choose(self, m, x):
@@ -243,7 +244,7 @@ class SharedLoader(wiring.Component):
             m.next = "Choose"
         with m.State("Choose"):
             with m.If(x.may_answer & ~(x.answered & x.may_post)):
-                with m.If(~self.shows):
+                with m.If(~self.shown.reads):
                     m.d.sync += [
                         message.opcode.eq(Opcode.RDMA_READ_RESPONSE), message.response.eq(1),
                         message.fabric.eq(0), x.pieces.eq(0),
@@ -311,7 +312,7 @@ class SharedLoader(wiring.Component):
         """Load an RDMA Read Request, and look up its source."""
         message, fragment = self.message.payload, self.fragment.payload
         with m.State("Request"):
-            m.d.comb += self.requesting.eq(1)
+            m.d.comb += self.shown.busy.eq(1)
             m.d.sync += x.number.eq(x.number + 1)
             registers = (
                 message.stag, message.to[32:], message.to[:32], message.octets,
@@ -331,7 +332,7 @@ class SharedLoader(wiring.Component):
             with m.If(x.steps == 2):
                 m.d.comb += x.looked_up.eq(1)
                 m.d.sync += [
-                    fragment.address.eq(self.found.address), fragment.last.eq(1),
+                    fragment.address.eq(self.answer.found.address), fragment.last.eq(1),
                     self.fragment.valid.eq(message.octets != 0),
                 ]  # fmt: skip
                 self._begin_offer(m, resumes=0)
@@ -342,16 +343,16 @@ class SharedLoader(wiring.Component):
         with m.State("Offer"):
             with m.If(self.message.ready):
                 m.d.sync += self.message.valid.eq(0)
-                x.all_goes_on.write(m, self.unfinished)
+                x.all_goes_on.write(m, self.segments.unfinished)
                 x.save_pieces(m)
-                with m.If(~self.resumes):
+                with m.If(~self.segments.resumes):
                     x.all_answered.write(m, message.response)
                     x.all_fabric.write(m, message.fabric)
                     with m.If(message.response):
                         x.all_taken_requests.write(m, x.taken_requests + 1)
                     with m.Else():
                         x.all_taken_work.write(m, x.taken_work + 1)
-                with m.If(~(message.response & ~self.resumes)):
+                with m.If(~(message.response & ~self.segments.resumes)):
                     x.heads.write(m, x.head)
                 with m.If(x.pieces == 0):
                     self._turn(m)
@@ -361,7 +362,7 @@ class SharedLoader(wiring.Component):
                 m.d.sync += [self.message.valid.eq(0), self.fragment.valid.eq(0)]
                 self._turn(m)
         with m.State("Pieces"):
-            with m.If(self.sender_ends):
+            with m.If(self.segments.ends):
                 x.save_pieces(m)
                 # A message that is shorter than its pieces leaves some of them.
                 x.heads.write(m, Mux(x.goes_on, x.head, x.head + Cat(0, x.pieces)))
@@ -371,7 +372,7 @@ class SharedLoader(wiring.Component):
                 x.save_pieces(m)
                 x.heads.write(m, x.head)
                 self._turn(m)
-            with m.Elif(self.wanted & ~self.fragment.valid):
+            with m.Elif(self.segments.wanted & ~self.fragment.valid):
                 m.next = "Address"
 
 
