@@ -33,17 +33,18 @@ class _Watch:
 
     def __init__(self, m, fence):
         o, leaves = fence.o.payload, fence.o.valid & fence.o.ready
-        m.fixed(fence.role, fence.model, fence.rtr_send, fence.rdmap, fence.crc, fence.maximum)
+        settings, report = fence.settings, fence.report
+        m.fixed(settings.role, settings.model, settings.rtr_send, settings.rdmap, settings.crc, fence.maximum)
         m.given(_of_host(fence.i.payload))
         m.given((fence.sink[15] | fence.sink[47] | fence.sink[79]) == 0)
-        self.rtr = m.ever(fence.rtr)
-        m.given(~(fence.rtr & self.rtr) & ~(fence.respond & ~fence.rtr))
+        self.rtr = m.ever(report.rtr)
+        m.given(~(report.rtr & self.rtr) & ~(report.respond & ~report.rtr))
 
-        self.error = m.ever((fence.event.kind == EventKind.ERROR) | (fence.failed & fence.rdmap))
-        self.good = m.ever(fence.good)
-        self.respond = m.ever(fence.respond)
-        self.initiator = fence.role == Role.INITIATOR
-        self.peer_to_peer = fence.model == Model.PEER_TO_PEER
+        self.error = m.ever((fence.event.kind == EventKind.ERROR) | (fence.failed & settings.rdmap))
+        self.good = m.ever(report.good)
+        self.respond = m.ever(report.respond)
+        self.initiator = settings.role == Role.INITIATOR
+        self.peer_to_peer = settings.model == Model.PEER_TO_PEER
 
         # The state after the beats that have left. ``step`` computes the state after one more beat.
         self.first = Signal(init=1)  # the next beat is the first one
@@ -54,12 +55,12 @@ class _Watch:
 
         def step(state, beat):
             first, terminate, terminated, host, own = state
-            is_terminate = Mux(first, fence.rdmap & _of_host(beat) & _is_terminate(beat), terminate)
+            is_terminate = Mux(first, settings.rdmap & _of_host(beat) & _is_terminate(beat), terminate)
             is_host = Mux(first, _of_host(beat), host)
             return [
                 beat.last,
                 is_terminate,
-                terminated | (beat.last & Mux(beat.abort, ~fence.crc, is_terminate)),
+                terminated | (beat.last & Mux(beat.abort, ~settings.crc, is_terminate)),
                 is_host,
                 own | (beat.last & ~is_host),
             ]
@@ -82,7 +83,7 @@ class _Watch:
             Cat(Const(length, 16), Const(control, 16))
             for length, control in ((0, 0), (18, 0x4341), (14, 0x40C1), (46, 0x4141))
         )
-        expected = Mux(self.initiator, rtr[fence.rtr_send], Cat(Const(14, 16), Const(0x42C1, 16)))
+        expected = Mux(self.initiator, rtr[fence.settings.rtr_send], Cat(Const(14, 16), Const(0x42C1, 16)))
         return Cat(beat.length, beat.data[:16]) == expected
 
     def _states(self, m, fence, seen, step):
@@ -91,7 +92,7 @@ class _Watch:
         examined, decided = fence["examined"], fence["decided"]
         m.states(ready_buffer_states(examined) & ready_buffer_states(decided))
         for present, beat in beats(examined):
-            m.states(~present | (_of_host(beat) & (beat.terminate == (_is_terminate(beat) & fence.rdmap))))
+            m.states(~present | (_of_host(beat) & (beat.terminate == (_is_terminate(beat) & fence.settings.rdmap))))
         for present, beat in beats(decided):
             new = step(seen, beat)
             with m.If(present):
@@ -140,7 +141,9 @@ class _Watch:
         m.states(~inner.opened | Mux(self.initiator, ~self.peer_to_peer | inner.rtr_left, inner.granted))
         m.states(~inner.terminated | inner.opened | inner.failed)
         m.states(
-            ~owns | inner.responds | (self.initiator & self.peer_to_peer & ~inner.rtr_left & (fence.rtr_send != 0))
+            ~owns
+            | inner.responds
+            | (self.initiator & self.peer_to_peer & ~inner.rtr_left & (fence.settings.rtr_send != 0))
         )
         m.states(~owns | ~inner.opened)
 
@@ -174,7 +177,8 @@ def shut(m, fence):
     Fence,
     Mutant("it opens before MPA is enabled", Fence, "may_open = x.mpa & granted", "may_open = granted"),
     Mutant("it opens before the RTR has left", Fence, "~peer_to_peer | state.rtr_left,", "~peer_to_peer | sends_rtr,"),
-    Mutant("any good FPDU opens it", Fence, "Mux(peer_to_peer, x.rtr, x.good)", "(x.rtr | x.good)"),
+    Mutant("any good FPDU opens it", Fence, "Mux(peer_to_peer, x.report.rtr, x.report.good)",
+           "(x.report.rtr | x.report.good)"),
     Mutant("it opens before the Read Response", Fence, "granted & ~state.responds &", "granted &"),
     Mutant("it opens after an error", Fence, "~state.responds & ~state.failed &", "~state.responds &"),
     lanes=(1, 2),
@@ -202,7 +206,7 @@ def opens(m, fence):
         "own.o.valid & decided.i.ready & own.o.payload.last",
         "own.o.valid & decided.i.ready",
     ),
-    Mutant("the RTR is always a Write", Fence, "own.kind.eq(self.rtr_send)", "own.kind.eq(Ulpdu.WRITE)"),
+    Mutant("the RTR is always a Write", Fence, "own.kind.eq(settings.rtr_send)", "own.kind.eq(Ulpdu.WRITE)"),
     lanes=(1, 2),
 )
 def leads(m, fence):
@@ -222,7 +226,7 @@ def leads(m, fence):
     Mutant(
         "a ULPDU follows an FPDU that has no end",
         Fence,
-        "state.terminated.eq(~self.crc)",
+        "state.terminated.eq(~self.settings.crc)",
         "state.terminated.eq(0)",
     ),
     Mutant("ULPDUs behind a Terminate pass", Fence, "keeps.eq(~state.terminated & ", "keeps.eq("),

@@ -88,7 +88,7 @@ def _(m, visits):
     m.fixed(watched)
     m.given(watched < 3, visits.of < 3, visits.clear.of < 3, ~visits.reads | visits.calls)
     reads = visits.reads & (visits.caller == watched)
-    comes = visits.reports & (visits.of == watched) & (visits.mail.good | visits.mail.rtr)
+    comes = visits.reports & (visits.of == watched) & (visits.mail.report.good | visits.mail.report.rtr)
     with m.If(visits.clear.now & (visits.clear.of == watched)):
         m.d.sync += unread.eq(0)
     with m.Elif(comes):
@@ -98,7 +98,7 @@ def _(m, visits):
     m.always(~(visits.reads & visits.reports))  # no letter is read while it is written
     takes, read, fresh = m.last(reads), m.last(last), m.last(reads & unread)
     m.always(~fresh | (Value.cast(visits.letter) == read))
-    m.always(fresh | ~takes | ~(visits.letter.good | visits.letter.rtr))
+    m.always(fresh | ~takes | ~(visits.letter.report.good | visits.letter.report.rtr))
     m.always(~(visits.calls & (visits.caller == watched)) | m.last((visits.mpa & visits.room).bit_select(watched, 1)))
     stored = visits.stored(m, "letters", watched)
     m.always(~unread | visits["waits"].bit_select(watched, 1))  # and will be visited

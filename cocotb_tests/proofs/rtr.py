@@ -6,6 +6,7 @@ from amaranth.lib import data
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import fifo_level, fifo_states, keeps, kept
 from open_rnic.rtl.formats.layouts import CHECKED
+from open_rnic.rtl.mpa.rx.rtr_classifier import RtrClassifier
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.registers import Cause, Model, Role, Rtr
 
@@ -24,7 +25,8 @@ class _Watch:
 
     def __init__(self, m, detector):
         i, width = detector.i.payload, 4 * detector.lanes
-        m.fixed(detector.role, detector.model, detector.rtr_accept, detector.permissive)
+        settings = detector.settings
+        m.fixed(settings.role, settings.model, settings.rtr_accept, settings.permissive)
         has_asked, waited = m.last(detector.asked), m.last(detector.i.valid & ~detector.i.ready)
         began = m.last(Const(1))  # a cycle after reset
         m.given(~has_asked | detector.asked, m.last(began) | ~detector.asked, kept(m, detector.i))
@@ -50,19 +52,19 @@ class _Watch:
             ]
 
         # Whether the FPDU will be consumed, and whether the detector stops after it.
-        peer_to_peer = detector.model == Model.PEER_TO_PEER
+        peer_to_peer = detector.settings.model == Model.PEER_TO_PEER
         self.judged, self.answered = Signal(), Signal()  # the first FPDU has been judged; the response has arrived
         asked, begun = Signal(), self.inside | waited  # `asked` when the FPDU began; whether it has begun
-        self.awaits_rtr = (detector.role == Role.RESPONDER) & peer_to_peer & ~self.judged
+        self.awaits_rtr = (detector.settings.role == Role.RESPONDER) & peer_to_peer & ~self.judged
         self.awaits_response = (
-            (detector.role == Role.INITIATOR) & peer_to_peer & ~self.answered & Mux(begun, asked, has_asked)
+            (detector.settings.role == Role.INITIATOR) & peer_to_peer & ~self.answered & Mux(begun, asked, has_asked)
         )
         self.is_consumed, self.is_read = Signal(), Signal()  # the last FPDU was consumed; it was a Read RTR
         kinds = self.kinds(octets, i.value)
         consumed = good & (
             (self.awaits_rtr & self.is_rtr(detector, kinds)) | (self.awaits_response & kinds["response"])
         )
-        not_rtr = self.awaits_rtr & ~consumed & ~kinds["terminate"] & ~detector.permissive
+        not_rtr = self.awaits_rtr & ~consumed & ~kinds["terminate"] & ~detector.settings.permissive
         self.stopped = Signal()
         ends = takes & i.last
         with m.If(detector.i.valid & ~begun):
@@ -89,6 +91,7 @@ class _Watch:
 
     def _states(self, m, detector, asked, begun, has_asked, began):
         """State which states of the detector are reachable, with regard to the RTR and its response."""
+        classifier = detector["classifier"]
         state, last = detector.State(detector["state"]), data.View(data.StructLayout(CHECKED), detector["last"])
         queue, released = detector["kept"], detector["released"]
         beats = -(-_HEADER // (4 * detector.lanes))  # number of beats of an FPDU that are examined
@@ -108,7 +111,7 @@ class _Watch:
         settles, soon, direct = detector.within("Settle"), detector["direct"], detector["direct_0"]
         m.states(Mux(stopped, ~(soon | direct) | (level == 0), soon == (flows | keeps)))
         m.states(direct | ~(out | keeps), ~direct | flows | keeps | stopped | long | (weighs & ~released))
-        is_strict = detector["awaits_rtr"] & ~detector.permissive
+        is_strict = detector["awaits_rtr"] & ~detector.settings.permissive
         m.states(stopped | settles | ~began | (detector["is_strict"] == is_strict))
         with m.If(weighs | ponders | judges):
             kinds, good = self.kinds(self.octets, last.value), last.cause == Cause.NONE
@@ -120,15 +123,15 @@ class _Watch:
                 self.is_read == (consumed & kinds["read"]),
                 self.judged == (state.rtr_came | (first & good)),
                 self.answered == (state.response_came | (consumed & ~is_rtr)),
-                self.stopped == (~good | (first & ~is_rtr & ~detector.permissive)),
+                self.stopped == (~good | (first & ~is_rtr & ~detector.settings.permissive)),
                 detector["is_good"] == good,
-                *(detector[f"is_{size}_octets"] == (last.value == size) for size in (0, 14, 18, 46)),
-                detector["has_queue"] == (last.value >= 10),
+                *(classifier[f"is_{size}_octets"] == (last.value == size) for size in (0, 14, 18, 46)),
+                classifier["has_queue"] == (last.value >= 10),
                 ~self.inside & (detector["awaits_rtr"] | detector["awaits_response"]),
                 (beat > 0) & (beat <= beats) & (~released | (beat == beats)),
                 ~good | Mux(released, last.value >= _HEADER, last.value <= beat * 4 * detector.lanes),
                 self.is_consumed | ~(released | good) | (self.owed >= level),
-                ~(released & detector["awaits_rtr"]) | is_terminate | detector.permissive | (level == 0),
+                ~(released & detector["awaits_rtr"]) | is_terminate | detector.settings.permissive | (level == 0),
             )
         with m.Else():
             m.states(self.owed >= level, self.stopped == (stopped | fails))
@@ -137,13 +140,13 @@ class _Watch:
             found = Mux(detector["awaits_rtr"], detector["found"], Rtr.NONE)
             m.states((found != Rtr.NONE) == is_rtr, (found == Rtr.READ) == self.is_read)
         with m.If(good & ponders):
-            m.states(detector["matches"] == Cat(kinds[kind] for kind in ("send", "write", "read")))
-            m.states((detector["is_terminate"] & detector["has_queue"]) == kinds["terminate"])
-            m.states((detector["awaits_response"] & detector["is_response"]) == (consumed & ~is_rtr))
+            m.states(classifier["kinds"] == Cat(kinds[kind] for kind in ("send", "write", "read")))
+            m.states((classifier["is_terminate"] & classifier["has_queue"]) == kinds["terminate"])
+            m.states((detector["awaits_response"] & classifier["is_response"]) == (consumed & ~is_rtr))
         with m.If(good & judges):
             m.states(detector["rtr_is_due"] == first, detector["response_comes"] == (consumed & ~is_rtr))
         m.states(~asked | has_asked)
-        responds = detector.role == Role.RESPONDER
+        responds = detector.settings.role == Role.RESPONDER
         returns = detector.within("Return")
         with m.If(flows | returns):
             m.states((level == 0) & (beat == 0) & ~released, inside == self.inside)
@@ -151,7 +154,7 @@ class _Watch:
             m.states(~inside | out)
             m.states(~out | ~(self.awaits_rtr | self.awaits_response))
             awaits_response = ~responds & has_asked & ~state.response_came
-            awaits = detector["awaits_rtr"] | (awaits_response & (detector.model == Model.PEER_TO_PEER))
+            awaits = detector["awaits_rtr"] | (awaits_response & (detector.settings.model == Model.PEER_TO_PEER))
             m.states(out | fails | ~direct | awaits, out | fails | responds | asked | ~begun)
         m.states(~(settles | returns) | ~self.inside)
         with m.If(keeps | long | rests | detector.within("Look")):
@@ -160,11 +163,11 @@ class _Watch:
             m.states((beat == self.beats) & (beat == level) & ~released, Mux(long, beat == beats, beat < beats))
         with m.If(rests):
             m.states(released & (self.beats >= beats) & (beat == beats))
-            m.states(detector["is_terminate"] == is_terminate)
-            m.states(away == (detector["awaits_rtr"] & ~detector.permissive & ~is_terminate))
+            m.states(classifier["is_terminate"] == is_terminate)
+            m.states(away == (detector["awaits_rtr"] & ~detector.settings.permissive & ~is_terminate))
         with m.If(detector.within("Look")):
             m.states(released & (self.beats == beats) & (beat == beats) & (beat == level))
-            m.states(detector["is_terminate"] == is_terminate)
+            m.states(classifier["is_terminate"] == is_terminate)
         with m.If(began & ~(flows | stopped)):
             m.states(~inside, responds | (has_asked & (asked | ~begun)))
             m.states(
@@ -193,8 +196,8 @@ class _Watch:
     def is_rtr(detector, kinds):
         """Whether it is an RTR of a kind that was negotiated, or of any kind if ``permissive`` is set."""
         return Cat(
-            kinds[kind] & (accepted | detector.permissive)
-            for kind, accepted in zip(("send", "write", "read"), detector.rtr_accept, strict=True)
+            kinds[kind] & (accepted | detector.settings.permissive)
+            for kind, accepted in zip(("send", "write", "read"), detector.settings.rtr_accept, strict=True)
         ).any()
 
 
@@ -204,10 +207,10 @@ class _Watch:
     Mutant(
         "the RTR is not removed",
         RtrDetector,
-        "self.respond.eq(x.found == Rtr.READ), x.clear.eq(1)]",
-        "self.respond.eq(x.found == Rtr.READ)]",
+        "self.report.respond.eq(x.held.found == Rtr.READ), x.clear.eq(1)",
+        "self.report.respond.eq(x.held.found == Rtr.READ)",
     ),
-    Mutant("an empty FPDU is not an RTR", RtrDetector, "size[0] | (untagged", "(untagged"),
+    Mutant("an empty FPDU is not an RTR", RtrClassifier, "size[0] | (untagged", "(untagged"),
     Mutant(
         "the response is delivered",
         RtrDetector,
@@ -232,8 +235,8 @@ def _(m, detector):
     name="once",
 )
 def _(m, detector):
-    reported = m.ever(detector.rtr)
-    m.always(~(detector.rtr & reported), ~detector.respond | detector.rtr)
+    reported = m.ever(detector.report.rtr)
+    m.always(~(detector.report.rtr & reported), ~detector.report.respond | detector.report.rtr)
     m.states(~reported | detector.State(detector["state"]).rtr_came)
 
 
@@ -241,15 +244,18 @@ def _(m, detector):
     "RtrDetector only reports an RTR that was negotiated, or any first FPDU if permissive is set, and only requests a "
     "response to a Read",
     RtrDetector,
-    Mutant("a Read Request with any MSN is an RTR", RtrDetector, "(msn == 1 << 24) & (mo == 0)", "mo == 0"),
-    Mutant("a Read Request with any MO is an RTR", RtrDetector, "(msn == 1 << 24) & (mo == 0)", "msn == 1 << 24"),
-    Mutant("a kind that was not negotiated is an RTR", RtrDetector, "self.permissive | self.rtr_accept[kind - 1]", "1"),
-    Mutant("any RTR is answered", RtrDetector, "self.respond.eq(x.found == Rtr.READ)", "self.respond.eq(1)"),
+    Mutant("a Read Request with any MSN is an RTR", RtrClassifier, "(msn == 1 << 24) & (mo == 0)", "mo == 0"),
+    Mutant("a Read Request with any MO is an RTR", RtrClassifier, "(msn == 1 << 24) & (mo == 0)", "msn == 1 << 24"),
+    Mutant("a kind that was not negotiated is an RTR", RtrDetector,
+           "self.settings.permissive | self.settings.rtr_accept[kind - 1]", "1"),
+    Mutant("any RTR is answered", RtrDetector, "self.report.respond.eq(x.held.found == Rtr.READ)",
+           "self.report.respond.eq(1)"),
     name="negotiated",
 )
 def _(m, detector):
     seen = _Watch(m, detector)
-    m.always(~detector.rtr | seen.is_consumed | detector.permissive, ~detector.respond | seen.is_read)
+    report = detector.report
+    m.always(~report.rtr | seen.is_consumed | detector.settings.permissive, ~report.respond | seen.is_read)
 
 
 @proves(

@@ -17,12 +17,12 @@ from open_rnic.rtl.registers.bus import RegisterBus
 
 __all__ = ["BETWEEN", "MpaDatapath", "couple"]
 
-BETWEEN = ("good", "rtr", "respond", "sink", "failed", "asked")  # the signals between transmit and receive
+BETWEEN = ("report", "sink", "failed", "asked")  # the signals between transmit and receive
 
 
 def couple(m: Module, tx: TxDatapath, rx: RxDatapath):
-    """Connect transmit and receive. ``good``, ``rtr`` and ``respond`` reach transmit 1 cycle later."""
-    m.d.sync += [getattr(tx, name).eq(getattr(rx, name)) for name in ("good", "rtr", "respond")]
+    """Connect transmit and receive. ``report`` reaches transmit 1 cycle later."""
+    m.d.sync += tx.report.eq(rx.report)
     m.d.comb += [tx.sink.eq(rx.sink), tx.failed.eq(rx.failed), rx.asked.eq(tx.asked)]
 
 
@@ -114,28 +114,57 @@ class MpaDatapath(wiring.Component):
 
     def _connection(self, registers):
         m = Module()
-        lanes = self.lanes
-
-        m.submodules.tx = tx = TxDatapath(lanes)
+        m.submodules.tx = tx = TxDatapath(self.lanes)
         m.submodules.rx = rx = RxDatapath(
-            lanes, store_and_forward=self.store_and_forward, keep_terminates=self.keep_terminates
+            self.lanes, store_and_forward=self.store_and_forward, keep_terminates=self.keep_terminates
         )
         wiring.connect(m, wiring.flipped(self.tx_ulpdu), tx.ulpdu)
         wiring.connect(m, tx.mpa, wiring.flipped(self.tx_mpa))
         wiring.connect(m, wiring.flipped(self.rx_mpa), rx.mpa)
         wiring.connect(m, rx.ulpdu, wiring.flipped(self.rx_ulpdu))
-
         couple(m, tx, rx)
+        self._set(m, registers, tx, rx)
+        m.d.comb += [
+            registers.CAPABILITIES.lanes.eq(self.lanes),
+            registers.CAPABILITIES.event_depth.eq(self.event_depth),
+            registers.CAPABILITIES.store_and_forward.eq(bool(self.store_and_forward)),
+            registers.STATE.tx.eq(tx.state),
+            registers.STATE.rx.eq(rx.state),
+            registers.STATE.fence_open.eq(tx.fence_open),
+        ]
+        self._report_rtrs(m, registers.CONFIG, rx.event)
+        # Transmit comes first, because it can report events in consecutive cycles; receive cannot.
+        self._events(m, registers, [tx.event, rx.event])
+        # FPDUs, octets and markers are counted at points that stream-mode packets bypass.
+        sent, received = tx.counts, rx.counts
+        self._count(m, registers, {
+            "CYCLES": 1,
+            "TX_FPDUS": sent.fpdu,
+            "TX_OCTETS": sent.octets,
+            "TX_MARKERS": sent.marker,
+            "TX_STALLS": self.tx_mpa.valid & ~self.tx_mpa.ready,
+            "RX_FPDUS": received.fpdu,
+            "RX_OCTETS": Mux(received.fpdu, Cat(Const(0, 2), received.size), 0),
+            "RX_MARKERS": Mux(received.fpdu, received.markers, 0),
+            "RX_CRC_ERRORS": received.crc_error,
+            "RX_STALLS": self.rx_mpa.valid & ~self.rx_mpa.ready,
+        })
+        return m
 
-        # Settings of the host. The maxima are set long before octets arrive, so limiting them may take some cycles.
+    def _set(self, m, registers, tx, rx):
+        """Pass settings on. The maxima are set long before octets arrive, so limiting them may take some cycles."""
         config, control = registers.CONFIG, registers.CONTROL
         storable = min(self.store_and_forward or MAX_ULPDU, MAX_ULPDU)
         m.d.comb += [
-            *(getattr(tx, name).eq(getattr(config, name)) for name in ("role", "model", "rtr_send", "rdmap")),
-            *(getattr(rx, name).eq(getattr(config, name)) for name in ("role", "model", "rtr_accept", "permissive")),
-            tx.markers.eq(config.markers_tx),
+            *(each.role.eq(config.role) for each in (tx.settings, rx.settings)),
+            *(each.model.eq(config.model) for each in (tx.settings, rx.settings)),
+            tx.settings.rtr_send.eq(config.rtr_send),
+            tx.settings.rdmap.eq(config.rdmap),
+            tx.settings.markers.eq(config.markers_tx),
+            tx.settings.crc.eq(config.crc_tx),
+            rx.settings.rtr_accept.eq(config.rtr_accept),
+            rx.settings.permissive.eq(config.permissive),
             rx.markers.eq(config.markers_rx),
-            tx.crc.eq(config.crc_tx),
             rx.crc.eq(config.crc_rx),
             tx.stream_octets.eq(registers.TX_STREAM_OCTETS.value),
             rx.stream_octets.eq(registers.RX_STREAM_OCTETS.value),
@@ -157,33 +186,6 @@ class MpaDatapath(wiring.Component):
                 maximum.eq(Mux(over, limit, asked)),
             ]
             m.d.comb += direction.maximum.eq(maximum)
-
-        # Registers that the host reads.
-        m.d.comb += [
-            registers.CAPABILITIES.lanes.eq(lanes),
-            registers.CAPABILITIES.event_depth.eq(self.event_depth),
-            registers.CAPABILITIES.store_and_forward.eq(bool(self.store_and_forward)),
-            registers.STATE.tx.eq(tx.state),
-            registers.STATE.rx.eq(rx.state),
-            registers.STATE.fence_open.eq(tx.fence_open),
-        ]
-        self._report_rtrs(m, config, rx.event)
-        # Transmit comes first, because it can report events in consecutive cycles; receive cannot.
-        self._events(m, registers, [tx.event, rx.event])
-        # FPDUs, octets and markers are counted at points that stream-mode packets bypass.
-        self._count(m, registers, {
-            "CYCLES": 1,
-            "TX_FPDUS": tx.fpdu,
-            "TX_OCTETS": tx.octets,
-            "TX_MARKERS": tx.marker,
-            "TX_STALLS": self.tx_mpa.valid & ~self.tx_mpa.ready,
-            "RX_FPDUS": rx.fpdu,
-            "RX_OCTETS": Mux(rx.fpdu, Cat(Const(0, 2), rx.size), 0),
-            "RX_MARKERS": Mux(rx.fpdu, rx.marker_count, 0),
-            "RX_CRC_ERRORS": rx.crc_error,
-            "RX_STALLS": self.rx_mpa.valid & ~self.rx_mpa.ready,
-        })
-        return m
 
     def _report_rtrs(self, m, config, event):
         """Report to the ULP in the device which MSNs the RTRs have used."""
@@ -209,8 +211,9 @@ class MpaDatapath(wiring.Component):
         m.d.comb += [
             self.irq.eq(events.o.valid),
             events.o.ready.eq(registers.EVENT.pop),
-            *(getattr(registers.EVENT, name).eq(Mux(events.o.valid, oldest[name], 0))
-              for name in ("kind", "detail", "value")),
+            registers.EVENT.kind.eq(Mux(events.o.valid, oldest.kind, 0)),
+            registers.EVENT.detail.eq(Mux(events.o.valid, oldest.detail, 0)),
+            registers.EVENT.value.eq(Mux(events.o.valid, oldest.value, 0)),
             Cat(registers.EVENT_OFFSET_LO.value, registers.EVENT_OFFSET_HI.value).eq(taken),
             registers.EVENT_STATUS.level.eq(events.level),
         ]

@@ -12,6 +12,7 @@ from open_rnic.rtl.lib.stream import Fifo, LateFifo, Stage
 from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward, check_store
+from open_rnic.rtl.mpa.settings import RtrSettings
 from open_rnic.rtl.mpa.shared_registers import NumberedEvent, SharedRegisters
 from open_rnic.rtl.mpa.tally import Tally
 from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
@@ -218,7 +219,7 @@ class SharedMpa(wiring.Component):
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)
         wiring.connect(m, wiring.flipped(self.stream_event), registers.events[2])
         m.d.comb += [
-            Value.cast(getattr(self, name)).eq(getattr(registers, name)) for name in ("irq", "resets", "clear")
+            self.irq.eq(registers.irq), self.resets.eq(registers.resets), Value.cast(self.clear).eq(registers.clear),
         ]
         self._watch(m, registers)
         fence, tx_idle = self._transmit(m, registers)
@@ -318,9 +319,9 @@ class SharedMpa(wiring.Component):
             registers.given_of.eq(self.tx_ulpdu.payload.connection),
             registers.fence_of.eq(fence.connection),
             registers.inserter_of.eq(inserter.connection),
-            *(getattr(fence, name).eq(_config(config, name)) for name in ("role", "model", "rtr_send", "rdmap")),
-            fence.markers.eq(_config(config, "markers_tx")),
-            fence.crc.eq(_config(config, "crc_tx")),
+            *(fence.settings[name].eq(_config(config, name)) for name in ("role", "model", "rtr_send", "rdmap")),
+            fence.settings.markers.eq(_config(config, "markers_tx")),
+            fence.settings.crc.eq(_config(config, "crc_tx")),
             fence.rdmap_next.eq(_config(given.CONFIG, "rdmap")),
             fence.maximum.eq(given.TX_MAX_ULPDU),
             fence.mpa.eq(self.tx_mpa),
@@ -331,7 +332,12 @@ class SharedMpa(wiring.Component):
             holds.eq(~has_places | (self.resets & self.idle)),
         ]
         begun = _gate(m, "tx", self.tx_ulpdu, fence.i, holds)
+        m.d.sync += has_places.eq(self._events(m, fence, "tx", registers.events[0]))
+        return fence, fence.idle & ~begun & self._count_sent(m, registers, fence, inserter)
 
+    def _count_sent(self, m, registers, fence, inserter):
+        """Count the FPDUs that leave. Return whether all that have passed the fence have left, and are counted."""
+        lanes = self.lanes
         # Markers are inserted before the FPDU leaves.
         leaving, leaves = self.tx_fpdu.payload, self.tx_fpdu.valid & self.tx_fpdu.ready
         ends = Signal()
@@ -360,8 +366,7 @@ class SharedMpa(wiring.Component):
             markers=markers.o.payload, octets=(octets + leaving.octets)[:17],
             stalls=self._stalls(m, "tx", self.tx_fpdu, ends),
         )  # fmt: skip
-        m.d.sync += has_places.eq(self._events(m, fence, "tx", registers.events[0]))
-        return fence, fence.idle & ~begun & (within == 0) & counted
+        return (within == 0) & counted
 
     def _receive(self, m, registers):
         lanes, connections = self.lanes, self.connections
@@ -380,9 +385,7 @@ class SharedMpa(wiring.Component):
             receiver.markers.eq(_config(train.CONFIG, "markers_rx")),
             receiver.enable.eq(_config(train.CONFIG, "crc_rx")),
             receiver.maximum.eq(train.RX_MAX_ULPDU),
-            *(getattr(detector, name).eq(_config(config, name)) for name in (
-                "role", "model", "rtr_accept", "permissive",
-            )),
+            *(detector.settings[name].eq(_config(config, name)) for name in RtrSettings.as_shape().members),
             detector.start.eq(registers.detector.RX_MPA_OFFSET & ~3),
             Value.cast(detector.clear).eq(self.clear),
         ]
@@ -394,7 +397,7 @@ class SharedMpa(wiring.Component):
         stalls_counted = self._count(
             m, "train", registers.counts[2], ends & (stalls != 0), trains.payload.connection, rx=True, stalls=stalls
         )
-        good = detector.good
+        good = detector.report.good
         counted = self._count(
             m, "rx", registers.counts[1], good | detector.crc_error, detector.connection, rx=True, fpdus=good,
             octets=Mux(good, Cat(Const(0, 2), detector.size), 0), markers=Mux(good, detector.markers, 0),
@@ -422,8 +425,8 @@ class SharedMpa(wiring.Component):
         ]
         opens = Signal()  # an FPDU that may open the fence has come
         m.d.sync += [
-            opens.eq((detector.good & detector.first) | detector.rtr),
-            *(getattr(fence, name).eq(getattr(detector, name)) for name in ("good", "rtr", "respond")),
+            opens.eq((detector.report.good & detector.first) | detector.report.rtr),
+            fence.report.eq(detector.report),
         ]
         m.d.comb += [
             fence.reports.eq(opens | self.fails),

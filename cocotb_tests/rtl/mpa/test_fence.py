@@ -10,16 +10,17 @@ from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, parame
 from open_rnic.cocotb_tests.plugins.lengths import widths
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
 from open_rnic.rtl.lib.lanes import LANES
+from open_rnic.rtl.mpa.rtr import Report
+from open_rnic.rtl.mpa.settings import SendSettings
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.registers import Model, Role, Rtr
 
-INPUTS = ("mpa", "role", "model", "rtr_send", "rdmap", "crc", "maximum", "good", "rtr", "respond", "sink", "failed")
 
-
-async def begin(dut, **inputs):
+async def begin(dut, mpa=0, **settings):
     """Set these inputs, and all others to zero; return a source of ULPDUs, and a sink that stalls."""
-    for name in INPUTS:
-        getattr(dut, name).value = inputs.get(name, 1000 if name == "maximum" else 0)
+    dut.mpa.value, dut.maximum.value = mpa, 1000
+    dut.settings.value = SendSettings.const(settings).as_bits()
+    dut.report.value = dut.sink.value = dut.failed.value = 0
     source, sink = Source(dut, "i"), Sink(dut, "o", stalls(0.8, longest=20))
     await RisingEdge(dut.clk)
     return source, sink
@@ -30,10 +31,10 @@ async def a_read_response_has_the_sink_of_the_read_rtr(dut):
     source, sink = await begin(dut, role=Role.RESPONDER, model=Model.PEER_TO_PEER, rtr_send=parameter("rtr_send"))
     source.send(b"behind it", length=9)
     request = random.randbytes(12)
-    dut.rtr.value = dut.respond.value = 1
+    dut.report.value = Report.const({"rtr": 1, "respond": 1}).as_bits()
     dut.sink.value = int.from_bytes(request, "little")
     await RisingEdge(dut.clk)
-    dut.rtr.value = dut.respond.value = 0
+    dut.report.value = 0
     dut.sink.value = random.getrandbits(96)
     await ClockCycles(dut.clk, 50)
     assert sink.empty()

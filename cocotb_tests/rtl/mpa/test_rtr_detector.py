@@ -15,6 +15,7 @@ from open_rnic.cocotb_tests.rtl.together import Chain, Together
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
 from open_rnic.rtl.formats.layouts import CheckedUlpdu
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
+from open_rnic.rtl.mpa.settings import RtrSettings
 from open_rnic.rtl.registers import Cause, Model, Role, Rtr
 
 RESPONSE = read_response(rtr_ulpdu(Rtr.READ))
@@ -39,9 +40,9 @@ def detector(lanes):
     return Together(rx=Chain(OctetsOnEachBeat(lanes), RtrDetector(lanes)))
 
 
-async def begin(dut, idle=None, **inputs):
-    for name in ("role", "model", "asked", "rtr_accept", "permissive", "start"):
-        getattr(dut, f"rx__{name}").value = inputs.get(name, 0)
+async def begin(dut, idle=None, **settings):
+    dut.rx__settings.value = RtrSettings.const(settings).as_bits()
+    dut.rx__asked.value = dut.rx__start.value = 0
     source, sink = Source(dut, "rx__i", idle), Sink(dut, "rx__o")
     await RisingEdge(dut.clk)
 

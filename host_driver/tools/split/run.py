@@ -37,6 +37,7 @@ from open_rnic.host_driver.tools.split.stages import (
     parts,
 )
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.mpa.settings import RtrSettings, SendSettings
 from open_rnic.rtl.rdma import registers as rdma_registers
 from open_rnic.rtl.rdma.registers import Right
 from open_rnic.rtl.registers import BY_NAME, MAX_ULPDU, Model, Role, Rtr
@@ -418,7 +419,11 @@ def _inputs(case: Case, first_block: str, last_block: str) -> dict[str, int]:
     responder = {"role": Role.RESPONDER, "model": Model.PEER_TO_PEER}
     names = ["fence", "framer", "inserter", "marked", "appender"]
     inputs: dict[str, dict[str, int]] = {
-        "fence": responder | {"mpa": 1, "maximum": MAX_ULPDU} | _carried_settings(case),
+        "fence": {
+            "settings": SendSettings.const(responder | _carried_settings(case)).as_bits(),
+            "mpa": 1,
+            "maximum": MAX_ULPDU,
+        },
     }
     if case.direction is Direction.RECEIVE:
         names = ["packer", "delineator", "checker", "detector"]
@@ -426,7 +431,7 @@ def _inputs(case: Case, first_block: str, last_block: str) -> dict[str, int]:
             "packer": {"markers": case.markers},
             "delineator": {"maximum": MAX_ULPDU},
             "checker": {"enable": case.crc},
-            "detector": responder | {"rtr_accept": 7},
+            "detector": {"settings": RtrSettings.const(responder | {"rtr_accept": 7}).as_bits()},
         }
         if inseparable(case.direction, case.lanes):
             names = ["receiver", "detector"]

@@ -9,6 +9,7 @@ import cocotb
 from open_rnic.host_driver.devices.sim.signals import start_clock
 from open_rnic.host_driver.tools.bench.rig import Rig, Sink, Source
 from open_rnic.host_driver.tools.bench.simulation import report, task
+from open_rnic.rtl.mpa.rtr import Report
 
 QUIET = 40  # cycles without any transfer after which the segment is empty: more than the latency of any block
 
@@ -33,7 +34,7 @@ async def run(dut: Any, case: dict[str, Any]) -> dict[str, Any]:
         if sink.words:
             raise RuntimeError("a beat has passed the closed fence")
         for comes in (1, 0):
-            dut.fence__rtr.value = comes
+            dut.fence__report.value = Report.const({"rtr": comes}).as_bits()
             await rig.step()
         while not dut.fence__open.value:
             await rig.step()

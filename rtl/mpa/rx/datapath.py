@@ -1,20 +1,31 @@
 """Receive: from the MPA stream to ULPDUs."""
 
 from amaranth.hdl import Module, Mux
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import INTERVAL, SINK, Packet, RxUlpdu
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.mpa.events import Event, one_of
+from open_rnic.rtl.mpa.rtr import Report
 from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward, check_store
+from open_rnic.rtl.mpa.settings import RtrSettings
 from open_rnic.rtl.mpa.stream_mode import in_turn
-from open_rnic.rtl.registers import DirectionState, Model, Role, Rtr
+from open_rnic.rtl.registers import DirectionState, Rtr
 
 __all__ = ["RxDatapath"]
+
+
+class RxCounts(data.Struct):
+    """What has happened: a good FPDU has ended, with its lanes and its markers; or one with a wrong CRC."""
+
+    fpdu: 1
+    size: 15  # lanes, markers included
+    markers: 8
+    crc_error: 1
 
 
 class RxDatapath(wiring.Component):
@@ -35,9 +46,8 @@ class RxDatapath(wiring.Component):
         See :attr:`.ModeSwitch.octets`.
     enable : In, 1 bit
         See :attr:`.ModeSwitch.enable`.
-    role, model : In, :class:`.Role`, :class:`.Model`
-    rtr_accept : In, 3 bits
-    permissive, markers, crc : In, 1 bit
+    settings : In, :class:`.RtrSettings`
+    markers, crc : In, 1 bit
         As in register CONFIG.
     start : In, 7 bits
         Offset of the first FPDU in the marked stream, in lanes.
@@ -45,7 +55,8 @@ class RxDatapath(wiring.Component):
         The largest ULPDU_Length.
     asked : In, 1 bit
         From :class:`.TxDatapath`.
-    good, rtr, respond, failed : Out, 1 bit
+    report : Out, :class:`.Report`
+    failed : Out, 1 bit
     kind : Out, :class:`.Rtr`
     sink : Out, 96 bits
         See :class:`.RtrDetector`.
@@ -53,11 +64,8 @@ class RxDatapath(wiring.Component):
         The state of this direction.
     event : Out, :class:`.Event`
         The events of :class:`.RxModeSwitch` and :class:`.RtrDetector`.
-    fpdu, crc_error : Out, 1 bit
-        For the counters: a good FPDU has ended; an FPDU with a wrong CRC has ended.
-    size : Out, 15 bits
-    marker_count : Out, 8 bits
-        With ``fpdu``: its lanes, markers included, and its markers.
+    counts : Out, :class:`RxCounts`
+        For the counters.
     """
 
     def __init__(self, lanes: int, *, store_and_forward: int = 0, keep_terminates: bool = False):
@@ -72,27 +80,19 @@ class RxDatapath(wiring.Component):
             "ulpdu": Out(stream.Signature(RxUlpdu(lanes))),
             "stream_octets": In(32),
             "enable": In(1),
-            "role": In(Role),
-            "model": In(Model),
-            "rtr_accept": In(3),
-            "permissive": In(1),
+            "settings": In(RtrSettings),
             "markers": In(1),
             "crc": In(1),
             "start": In(range(INTERVAL)),
             "maximum": In(16),
             "asked": In(1),
-            "good": Out(1),
-            "rtr": Out(1),
+            "report": Out(Report),
             "kind": Out(Rtr),
-            "respond": Out(1),
             "sink": Out(SINK),
             "failed": Out(1),
             "state": Out(DirectionState),
             "event": Out(Event),
-            "fpdu": Out(1),
-            "size": Out(15),
-            "marker_count": Out(8),
-            "crc_error": Out(1),
+            "counts": Out(RxCounts),
         })
 
     def elaborate(self, platform):
@@ -121,20 +121,19 @@ class RxDatapath(wiring.Component):
             receiver.maximum.eq(self.maximum),
             receiver.enable.eq(self.crc),
             detector.start.eq(self.start << 2),
-            *(getattr(detector, name).eq(getattr(self, name)) for name in (
-                "role", "model", "rtr_accept", "permissive",
-            )),
-            *(getattr(self, name).eq(getattr(detector, name)) for name in (
-                "good", "rtr", "kind", "respond", "sink", "failed",
-            )),
+            detector.settings.eq(self.settings),
+            self.report.eq(detector.report),
+            self.kind.eq(detector.kind),
+            self.sink.eq(detector.sink),
+            self.failed.eq(detector.failed),
             self.state.eq(Mux(detector.failed, DirectionState.STOPPED, switch.state)),
             self.event.eq(one_of(switch.event, detector.event)),
         ]
         m.d.sync += [
             detector.asked.eq(self.asked),  # the response comes many cycles after its request
-            self.fpdu.eq(detector.good),
-            self.size.eq(detector.size),
-            self.marker_count.eq(detector.markers),
-            self.crc_error.eq(detector.crc_error),
+            self.counts.fpdu.eq(detector.report.good),
+            self.counts.size.eq(detector.size),
+            self.counts.markers.eq(detector.markers),
+            self.counts.crc_error.eq(detector.crc_error),
         ]
         return m

@@ -5,13 +5,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import CHECKED, SINK, CheckedUlpdu, RxUlpdu
-from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.lib.copies import choose, copies, parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape
 from open_rnic.rtl.lib.stream import Buffer, Fifo
 from open_rnic.rtl.mpa.events import Event, report
-from open_rnic.rtl.mpa.rtr import HEADER
+from open_rnic.rtl.mpa.rtr import HEADER, Report
+from open_rnic.rtl.mpa.rx.rtr_classifier import RtrClassifier
+from open_rnic.rtl.mpa.settings import RtrSettings
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr, Verdict
 
 __all__ = ["RtrDetector"]
@@ -53,33 +54,26 @@ class RtrDetector(wiring.Component):
         ULPDUs and the findings of the blocks before.
     o : Out, stream of :class:`.RxUlpdu`
         ULPDUs for the host.
-    role, model : In, :class:`.Role`, :class:`.Model`
-    rtr_accept : In, 3 bits
-    permissive : In, 1 bit
-        As in register CONFIG.
+    settings : In, :class:`.RtrSettings`
     asked : In, 1 bit
         The Read RTR of this initiator has been sent.
     start : In, 9 bits
         Stream offset of the first FPDU, in octets.
-    good : Out, 1 bit
-        A good FPDU has ended. Set for 1 cycle.
-    rtr : Out, 1 bit
-        An RTR, or with ``permissive`` the FPDU in its place, has arrived. Set for 1 cycle.
+    report : Out, :class:`.Report`
+        Each bit is set for 1 cycle.
     kind : Out, :class:`.Rtr`
-        With ``rtr``, the kind that was consumed; NONE if the FPDU was delivered. SEND has used MSN 1 of queue 0, READ
-        has used MSN 1 of queue 1.
-    respond : Out, 1 bit
-        With ``rtr``: it is a Read RTR, and must be answered.
+        With ``report.rtr``, the kind that was consumed; NONE if the FPDU was delivered. SEND has used MSN 1 of queue 0,
+        READ has used MSN 1 of queue 1.
     sink : Out, 96 bits
-        With ``respond``, the Sink STag and Sink TO for the Read Response, in wire order.
+        With ``report.respond``, the Sink STag and Sink TO for the Read Response, in wire order.
     failed : Out, 1 bit
         An error has occurred; nothing more is delivered.
     crc_error : Out, 1 bit
         An FPDU with a wrong CRC has ended. Set for 1 cycle.
     size : Out, 15 bits
-        With ``good``, the FPDU's size in lanes, markers included.
+        With ``report.good``, the FPDU's size in lanes, markers included.
     markers : Out, 8 bits
-        With ``good``, the number of its markers.
+        With ``report.good``, the number of its markers.
     event : Out, :class:`.Event`
         RTR_RECEIVED, RESPONSE_RECEIVED, ERROR.
 
@@ -91,7 +85,7 @@ class RtrDetector(wiring.Component):
     event_of : Out
         The connection of ``event``.
     first : Out, 1 bit
-        With ``good``: no FPDU of this connection was good before.
+        With ``report.good``: no FPDU of this connection was good before.
     idle : Out, 1 bit
         No ULPDU is in the block, or at its input.
     failed_of : In, array of numbers of connections
@@ -120,16 +114,11 @@ class RtrDetector(wiring.Component):
         super().__init__({
             "i": In(stream.Signature(CheckedUlpdu(lanes, connections))),
             "o": Out(stream.Signature(RxUlpdu(lanes, connections))),
-            "role": In(Role),
-            "model": In(Model),
+            "settings": In(RtrSettings),
             "asked": In(1),
-            "rtr_accept": In(3),
-            "permissive": In(1),
             "start": In(9),
-            "good": Out(1),
-            "rtr": Out(1),
+            "report": Out(Report),
             "kind": Out(Rtr),
-            "respond": Out(1),
             "sink": Out(SINK),
             "failed": Out(1),
             "crc_error": Out(1),
@@ -180,10 +169,13 @@ class RtrDetector(wiring.Component):
 
     def _expect(self, m, x):
         """Whether the next FPDU may be an RTR, or the response to one."""
-        peer_to_peer = self.model == Model.PEER_TO_PEER
+        settings = self.settings
+        peer_to_peer = settings.model == Model.PEER_TO_PEER
         m.d.comb += [
-            x.awaits_rtr.eq((self.role == Role.RESPONDER) & peer_to_peer & ~x.state.rtr_came),
-            x.awaits_response.eq((self.role == Role.INITIATOR) & peer_to_peer & self.asked & ~x.state.response_came),
+            x.held.awaits_rtr.eq((settings.role == Role.RESPONDER) & peer_to_peer & ~x.state.rtr_came),
+            x.held.awaits_response.eq(
+                (settings.role == Role.INITIATOR) & peer_to_peer & self.asked & ~x.state.response_came
+            ),
         ]
 
     def _route(self, m, x):
@@ -236,42 +228,25 @@ class RtrDetector(wiring.Component):
                 m.d.sync += x.header[at:at + size].eq(octets[here:here + size])
 
     def _classify(self, m, x):
-        """What the FPDU that is held back is, by its header and length; settled 2 cycles after its end."""
-        size = x.sizes
-
-        def field(at, octets):
-            return x.header[8 * at:8 * (at + octets)]
-
-        # DDP and RDMAP control without their reserved bits (RFC 5041 §4.1, RFC 5040 §4.1); version 1 of both.
-        queue = field(6, 4)
-        msn = field(10, 4)
-        mo = field(14, 4)
-        read_size = field(30, 4)
-        is_first = (msn == 1 << 24) & (mo == 0)
-        versions = (x.header[:2] == 1) & (x.header[14:16] == 1)
-        untagged = versions & (x.header[6:8] == 0b01)
-        tagged = versions & (x.header[6:8] == 0b11)
-        opcode = x.header[8:12]
-        is_kind = {
-            Rtr.SEND: size[0] | (untagged & (opcode == Opcode.SEND) & (queue == 0) & size[18]),
-            Rtr.WRITE: tagged & (opcode == Opcode.RDMA_WRITE) & size[14],
-            Rtr.READ: untagged & (opcode == Opcode.RDMA_READ_REQUEST) & (queue == 1 << 24) & is_first & (read_size == 0)
-                      & size[46],
-        }  # fmt: skip
-        m.d.sync += [
-            x.found.eq(Rtr.NONE),
-            *(x.matches[kind - 1].eq(value) for kind, value in is_kind.items()),
-            x.is_response.eq(tagged & (opcode == Opcode.RDMA_READ_RESPONSE) & size[14]),
-            # A Terminate, or the first segment of one.
-            x.is_terminate.eq(versions & ~x.header[7] & (opcode == Opcode.TERMINATE) & (queue == 2 << 24)),
-            x.is_strict.eq(x.awaits_rtr & ~self.permissive),
-            x.rtr_is_due.eq(x.awaits_rtr & ~(x.is_terminate & x.has_queue)),
-            x.response_comes.eq(x.awaits_response & x.is_response),
+        """What the FPDU that is held back is, settled 2 cycles after its end."""
+        m.submodules.classifier = classifier = x.classifier
+        m.d.comb += [
+            classifier.octets.eq(x.header),
+            classifier.length.eq(self.i.payload.value),
+            classifier.holds.eq(x.weighs),
+            self.kind.eq(x.held.found),
+            self.sink.eq(x.header[8 * _SINK_AT:8 * (_SINK_AT + 12)]),
         ]
-        for kind in is_kind:
-            with m.If(x.matches[kind - 1] & (self.permissive | self.rtr_accept[kind - 1])):
-                m.d.sync += x.found.eq(kind)
-        m.d.comb += [self.kind.eq(x.found), self.sink.eq(field(_SINK_AT, 12))]
+        m.d.sync += [
+            x.held.found.eq(Rtr.NONE),
+            x.held.is_strict.eq(x.held.awaits_rtr & ~self.settings.permissive),
+            x.held.rtr_is_due.eq(x.held.awaits_rtr & ~(classifier.is_terminate & classifier.has_queue)),
+            x.held.response_comes.eq(x.held.awaits_response & classifier.is_response),
+        ]
+        for kind in (Rtr.SEND, Rtr.WRITE, Rtr.READ):
+            accepted = self.settings.permissive | self.settings.rtr_accept[kind - 1]
+            with m.If(classifier.kinds[kind - 1] & accepted):
+                m.d.sync += x.held.found.eq(kind)
 
     def _report(self, m, x):
         """An FPDU is reported in the cycle after its end, and its event a cycle later, with the offset of its start."""
@@ -280,15 +255,13 @@ class RtrDetector(wiring.Component):
             m.d.sync += [
                 *(last[name].eq(i[name]) for name in CHECKED),
                 x.is_good.eq(i.cause == Cause.NONE),
-                *(is_this.eq(i.value == size) for size, is_this in x.sizes.items()),
-                x.has_queue.eq(~i.value.matches(*range(10))),
             ]
         passed = Signal()
         lanes_passed = Signal.like(last.size)
         m.d.sync += [
             *(self.event[name].eq(x.event[name]) for name in ("kind", "detail")),
             self.event.value.eq(last.value),
-            passed.eq(self.good),
+            passed.eq(self.report.good),
             lanes_passed.eq(last.size),
             # ``passes`` is late in the cycle, so these are sums of products, too.
             x.ended.eq(x.passes & i.last),
@@ -298,7 +271,7 @@ class RtrDetector(wiring.Component):
             offset = Signal.like(state.offset, name="offset", reset_less=True)
             m.d.sync += offset.eq(state.offset)
             m.d.comb += self.first.eq(~state.started)
-            passes, lanes_passed = self.good, last.size
+            passes, lanes_passed = self.report.good, last.size
         else:
             offset, passes = state.offset, passed
         m.d.comb += [
@@ -312,7 +285,7 @@ class RtrDetector(wiring.Component):
         with m.Elif(~state.started):
             m.d.sync += state.offset.eq(self.start)
         with m.If(x.reports & x.is_good):
-            m.d.comb += self.good.eq(1)
+            m.d.comb += self.report.good.eq(1)
         with m.Elif(x.reports):
             m.d.comb += self.crc_error.eq(last.cause == Cause.CRC)
             self._fail(m, x, last.cause)
@@ -328,7 +301,7 @@ class RtrDetector(wiring.Component):
     def _pass(self, m, x):
         """ULPDUs pass, up to an FPDU that must be examined."""
         i = self.i.payload
-        looks = x.awaits_rtr | x.awaits_response  # at the next FPDU
+        looks = x.held.awaits_rtr | x.held.awaits_response  # at the next FPDU
         with m.State("Flow"):
             m.d.comb += [x.reports.eq(x.ended), x.flows_on.eq(x.inside | ~looks), x.direct_on.eq(1)]
             with m.If(x.flows):  # a beat that has been offered is not taken back
@@ -372,7 +345,7 @@ class RtrDetector(wiring.Component):
             m.next = "Look"
         with m.State("Look"):
             m.d.comb += [
-                x.sinks_on.eq(x.is_strict & ~x.is_terminate),
+                x.sinks_on.eq(x.held.is_strict & ~x.classifier.is_terminate),
                 x.keeps_on.eq(~x.sinks_on),
             ]
             m.next = "Rest"
@@ -408,19 +381,21 @@ class RtrDetector(wiring.Component):
             with m.If(~x.is_good):
                 m.d.comb += [x.clear.eq(~x.released), x.sinks_on.eq(1)]
                 m.next = "Stopped"
-            with m.Elif(x.rtr_is_due):
+            with m.Elif(x.held.rtr_is_due):
                 m.d.sync += x.state.rtr_came.eq(1)
-                with m.If(x.found != Rtr.NONE):
-                    report(m, x.event, EventKind.RTR_RECEIVED, detail=x.found)
-                    m.d.comb += [self.rtr.eq(1), self.respond.eq(x.found == Rtr.READ), x.clear.eq(1)]
-                with m.Elif(~x.is_strict):
+                with m.If(x.held.found != Rtr.NONE):
+                    report(m, x.event, EventKind.RTR_RECEIVED, detail=x.held.found)
+                    m.d.comb += [
+                        self.report.rtr.eq(1), self.report.respond.eq(x.held.found == Rtr.READ), x.clear.eq(1),
+                    ]  # fmt: skip
+                with m.Elif(~x.held.is_strict):
                     report(m, x.event, EventKind.RTR_RECEIVED)
-                    m.d.comb += self.rtr.eq(1)
+                    m.d.comb += self.report.rtr.eq(1)
                 with m.Else():
                     self._fail(m, x, Cause.NOT_RTR)
                     m.d.comb += [x.clear.eq(1), x.sinks_on.eq(1)]
                     m.next = "Stopped"
-            with m.Elif(x.response_comes):
+            with m.Elif(x.held.response_comes):
                 report(m, x.event, EventKind.RESPONSE_RECEIVED)
                 m.d.sync += x.state.response_came.eq(1)
                 m.d.comb += x.clear.eq(1)
@@ -476,8 +451,6 @@ class _Parts:
         # The FPDU that has ended.
         self.last = Signal(data.StructLayout(CHECKED), reset_less=True)  # its findings
         self.is_good = Signal()  # ``last.cause`` is NONE
-        self.sizes = {size: Signal(name=f"is_{size}_octets") for size in (0, 14, 18, 46)}  # ``last.value`` is this
-        self.has_queue = Signal()  # long enough for a queue number
         self.ended = Signal()  # it passed, and has not been reported
         self.left = Signal()  # it was too long for an RTR, and its last beat has left
         self.weighs = Signal()  # it is being examined; ``last`` does not change
@@ -500,15 +473,17 @@ class _Parts:
         self.direct: list[Value] = []  # for each part of a beat
         self.direct_on = Signal()  # ``direct`` in two cycles
 
-        # The next FPDU may be an RTR, or the response to one.
-        self.awaits_rtr = Signal()
-        self.awaits_response = Signal()
+        self.classifier = RtrClassifier()
+        self.held = _Held()
 
-        # The classification of the FPDU that is held back.
-        self.matches = Signal(len(Rtr) - 1)  # a bit for each kind of RTR, in their order
-        self.found = Signal(Rtr)  # the one that is accepted
-        self.is_response = Signal()
-        self.is_terminate = Signal()  # if it ``has_queue``
+
+class _Held:
+    """What the FPDU that is held back may be, and what it is."""
+
+    def __init__(self):
+        self.awaits_rtr = Signal()  # the next FPDU may be an RTR
+        self.awaits_response = Signal()  # or the response to one
         self.is_strict = Signal()  # an RTR is awaited, and nothing may take its place
+        self.found = Signal(Rtr)  # the kind of RTR that is accepted
         self.rtr_is_due = Signal()  # it must be an RTR
         self.response_comes = Signal()  # it is the Read Response that is awaited

@@ -1,7 +1,7 @@
 """Transmit: from ULPDUs to the MPA stream."""
 
 from amaranth.hdl import Module, Mux
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import INTERVAL, SINK, Packet, TxUlpdu
@@ -9,15 +9,24 @@ from open_rnic.rtl.lib.copies import later
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import Stage
 from open_rnic.rtl.mpa.events import Event, one_of
+from open_rnic.rtl.mpa.rtr import Report
+from open_rnic.rtl.mpa.settings import SendSettings
 from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 from open_rnic.rtl.mpa.tx.mode_switch import TxModeSwitch
-from open_rnic.rtl.registers import DirectionState, Model, Role, Rtr
+from open_rnic.rtl.registers import DirectionState
 
 __all__ = ["TxDatapath"]
+
+
+class TxCounts(data.StructLayout):
+    """What happens in a cycle: an FPDU ends, a marker is inserted, and this number of octets is sent."""
+
+    def __init__(self, lanes: int):
+        super().__init__({"fpdu": 1, "marker": 1, "octets": range(4 * lanes + 1)})
 
 
 class TxDatapath(wiring.Component):
@@ -38,30 +47,27 @@ class TxDatapath(wiring.Component):
         See :attr:`.ModeSwitch.octets`.
     enable : In, 1 bit
         See :attr:`.ModeSwitch.enable`.
-    role, model : In, :class:`.Role`, :class:`.Model`
-    rtr_send : In, :class:`.Rtr`
-    rdmap, markers, crc : In, 1 bit
-        As in register CONFIG.
+    settings : In, :class:`.SendSettings`
     start : In, 7 bits
         Offset of the first FPDU in the marked stream, in lanes.
     maximum : In, 16 bits
         The longest ULPDU that may be sent, in octets.
-    good, rtr, respond, failed : In, 1 bit
+    report : In, :class:`.Report`
+    failed : In, 1 bit
     sink : In, 96 bits
         From :class:`.RxDatapath`.
     asked : Out, 1 bit
         A Read RTR has been sent.
     rtr_sent : Out, 1 bit
-        The RTR ``rtr_send`` has been sent. A Send RTR has used MSN 1 of queue 0, a Read RTR has used MSN 1 of queue 1.
+        See :class:`.Fence`.
     state : Out, :class:`.DirectionState`
         The state of this direction.
     fence_open : Out, 1 bit
         The fence is open.
     event : Out, :class:`.Event`
         The events of :class:`.TxModeSwitch` and :class:`.Fence`.
-    fpdu, marker : Out, 1 bit
-    octets : Out, range(4 * ``lanes`` + 1)
-        For the counters: in this cycle an FPDU ends, a marker is inserted, and this number of octets is sent.
+    counts : Out, :class:`TxCounts`
+        For the counters.
     """
 
     def __init__(self, lanes: int):
@@ -72,17 +78,10 @@ class TxDatapath(wiring.Component):
             "mpa": Out(stream.Signature(Packet(lanes))),
             "stream_octets": In(32),
             "enable": In(1),
-            "role": In(Role),
-            "model": In(Model),
-            "rtr_send": In(Rtr),
-            "rdmap": In(1),
-            "markers": In(1),
-            "crc": In(1),
+            "settings": In(SendSettings),
             "start": In(range(INTERVAL)),
             "maximum": In(16),
-            "good": In(1),
-            "rtr": In(1),
-            "respond": In(1),
+            "report": In(Report),
             "sink": In(SINK),
             "failed": In(1),
             "asked": Out(1),
@@ -90,9 +89,7 @@ class TxDatapath(wiring.Component):
             "state": Out(DirectionState),
             "fence_open": Out(1),
             "event": Out(Event),
-            "fpdu": Out(1),
-            "octets": Out(range(4 * lanes + 1)),
-            "marker": Out(1),
+            "counts": Out(TxCounts(lanes)),
         })
 
     def elaborate(self, platform):
@@ -119,10 +116,11 @@ class TxDatapath(wiring.Component):
         m.d.comb += [
             switch.octets.eq(self.stream_octets),
             switch.enable.eq(self.enable),
-            *(getattr(fence, name).eq(getattr(self, name)) for name in (
-                "role", "model", "rtr_send", "rdmap", "markers", "crc", "maximum", "good", "rtr", "respond", "sink",
-                "failed",
-            )),
+            fence.settings.eq(self.settings),
+            fence.maximum.eq(self.maximum),
+            fence.report.eq(self.report),
+            fence.sink.eq(self.sink),
+            fence.failed.eq(self.failed),
             fence.mpa.eq(in_mpa),
             inserter.start.eq(self.start),
             self.asked.eq(fence.asked),
@@ -130,8 +128,8 @@ class TxDatapath(wiring.Component):
             self.state.eq(Mux(fence.stopped, DirectionState.STOPPED, switch.state)),
             self.fence_open.eq(fence.open),
             self.event.eq(one_of(switch.event, fence.event)),
-            self.fpdu.eq(leaves & leaving.last),
-            self.octets.eq(Mux(leaves, Mux(leaving.last, leaving.octets, 4 * lanes), 0)),
-            self.marker.eq(inserter.inserted),
+            self.counts.fpdu.eq(leaves & leaving.last),
+            self.counts.octets.eq(Mux(leaves, Mux(leaving.last, leaving.octets, 4 * lanes), 0)),
+            self.counts.marker.eq(inserter.inserted),
         ]
         return m

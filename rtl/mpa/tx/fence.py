@@ -11,6 +11,8 @@ from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_field, connection_shape
 from open_rnic.rtl.lib.stream import ReadyBuffer
 from open_rnic.rtl.mpa.events import Event, report
+from open_rnic.rtl.mpa.rtr import Report
+from open_rnic.rtl.mpa.settings import SendSettings
 from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator, Ulpdu
 from open_rnic.rtl.mpa.tx.visits import Visits
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
@@ -58,13 +60,10 @@ class Fence(wiring.Component):
         beat: the FPDU must be invalid.
     mpa : In, 1 bit for each connection
         Transmit is in MPA mode.
-    role, model : In, :class:`.Role`, :class:`.Model`
-    rtr_send : In, :class:`.Rtr`
-    rdmap, markers, crc : In, 1 bit
-        As in register CONFIG, ``markers`` and ``crc`` for transmit.
+    settings : In, :class:`.SendSettings`
     maximum : In, 16 bits
         The longest ULPDU that may be sent, in octets.
-    good, rtr, respond : In, 1 bit
+    report : In, :class:`.Report`
     failed : In, 1 bit
     sink : In, 96 bits
         From :class:`.RtrDetector`.
@@ -73,7 +72,8 @@ class Fence(wiring.Component):
     asked : Out, 1 bit
         A Read RTR has been sent.
     rtr_sent : Out, 1 bit
-        The RTR ``rtr_send`` has been sent. A Send RTR has used MSN 1 of queue 0, a Read RTR has used MSN 1 of queue 1.
+        The RTR ``settings.rtr_send`` has been sent. A Send RTR has used MSN 1 of queue 0, a Read RTR has used MSN 1 of
+        queue 1.
     stopped : Out, 1 bit
         Nothing more is sent.
     event : Out, :class:`.Event`
@@ -90,7 +90,7 @@ class Fence(wiring.Component):
     rdmap_next : In, 1 bit
         CONFIG.rdmap of the connection of the ULPDU at ``i``.
     reports : In, 1 bit
-        ``good``, ``rtr``, ``respond`` and ``sink`` are a report about connection ``of``, as in :class:`.Visits`.
+        ``report`` and ``sink`` are about connection ``of``, as in :class:`.Visits`.
     of : In
     room : In, 1 bit for each connection
         A ULPDU of the device may be sent.
@@ -131,16 +131,9 @@ class Fence(wiring.Component):
             "i": In(stream.Signature(TxUlpdu(lanes, connections))),
             "o": Out(stream.Signature(Packet(lanes, length=16, abort=1, **carried(connections, "markers", "crc")))),
             "mpa": In(connections),
-            "role": In(Role),
-            "model": In(Model),
-            "rtr_send": In(Rtr),
-            "rdmap": In(1),
-            "markers": In(1),
-            "crc": In(1),
+            "settings": In(SendSettings),
             "maximum": In(16),
-            "good": In(1),
-            "rtr": In(1),
-            "respond": In(1),
+            "report": In(Report),
             "sink": In(SINK),
             "failed": In(1),
             "open": Out(1),
@@ -152,23 +145,51 @@ class Fence(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        lanes = self.lanes
-        m.submodules.examined = examined = ReadyBuffer(_Examined(lanes, self.connections))
-        m.submodules.generator = own = RtrGenerator(lanes)
+        m.submodules.examined = examined = ReadyBuffer(_Examined(self.lanes, self.connections))
+        m.submodules.generator = own = RtrGenerator(self.lanes)
         m.submodules.decided = decided = ReadyBuffer(self.o.payload.shape())
         wiring.connect(m, decided.o, wiring.flipped(self.o))
-        given, i, o = examined.o, examined.o.payload, decided.i.payload
+        given = examined.o
         rows = Rows(self.State, self.connections)
-        state = rows.state
-        x = _Shared(m, self, rows, given) if self.many else _Alone(m, self)
+        x = (_Shared if self.many else _Alone)(m, self, rows, given)
         self._examine(m, self.i, examined.i, x.rdmap_next)
+        event = Signal(Event)
+        opens, wants_own, passes = self._open(m, x, own, event)
 
-        peer_to_peer = self.model == Model.PEER_TO_PEER
-        initiator = self.role == Role.INITIATOR
-        sends_rtr = initiator & peer_to_peer & (self.rtr_send != Rtr.NONE)
-        opens = Signal()  # in this cycle
+        inside = Signal()  # a ULPDU has begun and not ended
+        keeps = Signal()  # the beat is sent
+        consumes = Signal()  # beats are taken: the fence is open, or they are discarded
+        # A ULPDU of the device is being sent. Each part of a wide beat has a copy, which chooses its octets.
+        owns = [Signal(name=f"makes_own_{n}") for n in range(parts_of(self.lanes))]
+        makes_own = owns[0]
+        starts_own = Signal()
+        m.d["comb" if self.many else "sync"] += consumes.eq(passes & ~makes_own)
+        m.d.comb += given.ready.eq(consumes & decided.i.ready & x.own)
+        ends_own = self._send(m, x, own, given, decided, owns, event)
+        with m.If(~makes_own):
+            m.d.comb += [
+                decided.i.valid.eq(given.valid & consumes & keeps & x.own),
+                starts_own.eq(wants_own & ~consumes & x.acts),
+            ]
+        m.d.sync += [each.eq(Mux(each, ~ends_own, starts_own)) for each in owns]
+        length = self._decide(m, x.state, given, inside, keeps, event)
+        self._report(m, event, length)
+        x.change(inside, makes_own, opens | (wants_own & ~consumes))
+        return m
+
+    def _open(self, m, x, own, event):
+        """Open the fence, and find what the device must send before.
+
+        Return whether it opens in this cycle, whether the device has something to send before the host, and whether
+        ULPDUs of the host pass or are discarded.
+        """
+        state, settings = x.state, self.settings
+        peer_to_peer = settings.model == Model.PEER_TO_PEER
+        initiator = settings.role == Role.INITIATOR
+        sends_rtr = initiator & peer_to_peer & (settings.rtr_send != Rtr.NONE)
+        opens = Signal()
         granted = Signal()
-        wants_own = Signal()  # the device has something to send before the host
+        wants_own = Signal()
         may_open = x.mpa & granted & ~state.responds & ~state.failed & ~state.opened
         passes = x.mpa & (state.opened | state.failed | state.terminated)
         m.d.comb += [
@@ -178,8 +199,8 @@ class Fence(wiring.Component):
             *x.show(
                 open=state.opened,
                 rtr_sent=state.rtr_left,
-                asked=state.rtr_left & (self.rtr_send == Rtr.READ),
-                stopped=state.terminated | (state.failed & ~self.rdmap),
+                asked=state.rtr_left & (settings.rtr_send == Rtr.READ),
+                stopped=state.terminated | (state.failed & ~settings.rdmap),
                 passes=passes,
             ),
             own.sink.eq(x.sink),
@@ -187,53 +208,28 @@ class Fence(wiring.Component):
         with m.If(state.responds):
             m.d.comb += own.kind.eq(Ulpdu.RESPONSE)
         with m.Else():
-            m.d.comb += own.kind.eq(self.rtr_send)
-        with m.If(~initiator & Mux(peer_to_peer, x.rtr, x.good)):
-            m.d.sync += [state.granted.eq(1), state.responds.eq(x.respond & peer_to_peer)]
-        with m.If(x.failed & self.rdmap):
+            m.d.comb += own.kind.eq(settings.rtr_send)
+        with m.If(~initiator & Mux(peer_to_peer, x.report.rtr, x.report.good)):
+            m.d.sync += [state.granted.eq(1), state.responds.eq(x.report.respond & peer_to_peer)]
+        with m.If(x.failed & settings.rdmap):
             m.d.sync += state.failed.eq(1)
-
-        # A ULPDU is sent or discarded as a whole; its first beat decides.
-        consumes = Signal()  # beats are taken: the fence is open, or they are discarded
-        # A ULPDU of the device is being sent. Each part of a wide beat has a copy, which chooses its octets.
-        owns = [Signal(name=f"makes_own_{n}") for n in range(parts_of(lanes))]
-        makes_own = owns[0]
-        starts_own = Signal()
-        ends_own = Signal()
-        inside = Signal()  # a ULPDU has begun and not ended
-        keeps = Signal()  # the beat is sent
-        keeps_on = Signal()  # the previous beat was sent
-        terminates = Signal()  # the ULPDU is a Terminate
-        announced = Signal(16, reset_less=True)  # its length
-        length = Mux(inside, announced, i.length)
-        moves = given.valid & given.ready
-        m.d["comb" if self.many else "sync"] += consumes.eq(passes & ~makes_own)
-        with m.If(inside):
-            m.d.comb += keeps.eq(keeps_on)
-        with m.Else():
-            m.d.comb += keeps.eq(~state.terminated & ~i.too_long & (i.terminate | ~state.failed))
-
-        event = Signal(Event)
-        happened = Signal(Event)
-        refused = Signal(16, reset_less=True)
-        m.d.sync += [happened.eq(event), refused.eq(length)]
-        m.d.comb += self.event.eq(happened)
-        with m.If(happened.kind == EventKind.ERROR):
-            m.d.comb += self.event.value.eq(refused)
         with m.If(opens):
             m.d.sync += state.opened.eq(1)
             report(m, event, EventKind.FENCE_OPEN)  # no beat is sent in this cycle, so there is no other event
+        return opens, wants_own, passes
 
-        m.d.comb += given.ready.eq(consumes & decided.i.ready & x.own)
-        m.d.sync += [each.eq(Mux(each, ~ends_own, starts_own)) for each in owns]
+    def _send(self, m, x, own, given, decided, owns, event):
+        """Send the beat of the device or that of the host. Return whether a ULPDU of the device ends."""
+        state, settings, i, o = x.state, self.settings, given.payload, decided.i.payload
+        ends_own = Signal()
         m.d.comb += [
             o.data.eq(choose(owns, own.o.payload.data, i.data)),
-            o.connection.eq(rows.active),
-            o.markers.eq(self.markers),
-            o.crc.eq(self.crc),
+            o.connection.eq(x.active),
+            o.markers.eq(settings.markers),
+            o.crc.eq(settings.crc),
         ]
-        others = [name for name in TxUlpdu(lanes).members if name != "data"]
-        with m.If(makes_own):
+        others = [name for name in TxUlpdu(self.lanes).members if name != "data"]
+        with m.If(owns[0]):
             m.d.comb += [
                 own.start.eq(1),
                 *(o[name].eq(own.o.payload[name]) for name in others),
@@ -247,15 +243,22 @@ class Fence(wiring.Component):
                     report(m, event, EventKind.RESPONSE_SENT)
                 with m.Else():
                     m.d.sync += state.rtr_left.eq(1)
-                    report(m, event, EventKind.RTR_SENT, detail=self.rtr_send)
+                    report(m, event, EventKind.RTR_SENT, detail=settings.rtr_send)
         with m.Else():
-            m.d.comb += [
-                *(o[name].eq(i[name]) for name in others),
-                o.abort.eq(i.mismatch),
-                decided.i.valid.eq(given.valid & consumes & keeps & x.own),
-                starts_own.eq(wants_own & ~consumes & x.acts),
-            ]
-        with m.If(moves):
+            m.d.comb += [*(o[name].eq(i[name]) for name in others), o.abort.eq(i.mismatch)]
+        return ends_own
+
+    def _decide(self, m, state, given, inside, keeps, event):
+        """Send or discard a ULPDU of the host as a whole; its first beat decides. Return its announced length."""
+        i = given.payload
+        keeps_on = Signal()  # the previous beat was sent
+        terminates = Signal()  # the ULPDU is a Terminate
+        announced = Signal(16, reset_less=True)
+        with m.If(inside):
+            m.d.comb += keeps.eq(keeps_on)
+        with m.Else():
+            m.d.comb += keeps.eq(~state.terminated & ~i.too_long & (i.terminate | ~state.failed))
+        with m.If(given.valid & given.ready):
             m.d.sync += [inside.eq(~i.last), keeps_on.eq(keeps)]
             with m.If(~inside):
                 m.d.sync += [terminates.eq(i.terminate), announced.eq(i.length)]
@@ -263,13 +266,21 @@ class Fence(wiring.Component):
                     m.d.sync += state.failed.eq(1)
                     report(m, event, EventKind.ERROR, detail=Cause.TX_LENGTH)
             with m.If(keeps & i.last & i.mismatch):
-                m.d.sync += [state.failed.eq(1), state.terminated.eq(~self.crc)]
+                m.d.sync += [state.failed.eq(1), state.terminated.eq(~self.settings.crc)]
                 report(m, event, EventKind.ERROR, detail=Cause.TX_MISMATCH)
             with m.Elif(keeps & i.last & Mux(inside, terminates, i.terminate)):
                 m.d.sync += state.terminated.eq(1)
                 report(m, event, EventKind.TERMINATE_SENT)
-        x.change(inside, makes_own, opens | (wants_own & ~consumes))
-        return m
+        return Mux(inside, announced, i.length)
+
+    def _report(self, m, event, length):
+        """Report the event of this cycle in the next one, an error with the length of the ULPDU."""
+        happened = Signal(Event)
+        refused = Signal(16, reset_less=True)
+        m.d.sync += [happened.eq(event), refused.eq(length)]
+        m.d.comb += self.event.eq(happened)
+        with m.If(happened.kind == EventKind.ERROR):
+            m.d.comb += self.event.value.eq(refused)
 
     def _examine(self, m, i, o, rdmap):
         """Examine a beat as far as that does not depend on the connection's state."""
@@ -309,19 +320,21 @@ class _Examined(TxUlpdu):
 class _Alone:
     """The inputs of the fence of one connection, which is always acted upon: its ports. See :class:`_Shared`."""
 
-    def __init__(self, m, fence: Fence):
+    def __init__(self, m, fence: Fence, rows: Rows, given):
         self._fence = fence
-        self.rdmap_next = fence.rdmap
+        self.state, self.active = rows.state, rows.active
+        self.rdmap_next = fence.settings.rdmap
         self.acts = self.own = Const(1)
         self.sink = Signal(SINK, name="kept_sink", reset_less=True)
-        with m.If(fence.respond):
+        with m.If(fence.report.respond):
             m.d.sync += self.sink.eq(fence.sink)
-        self.mpa, self.good, self.rtr, self.respond, self.failed = (
-            getattr(fence, name) for name in ("mpa", "good", "rtr", "respond", "failed")
-        )
+        self.mpa, self.report, self.failed = fence.mpa, fence.report, fence.failed
 
-    def show(self, passes, **flags):
-        return [getattr(self._fence, name).eq(flag) for name, flag in flags.items()]
+    def show(self, rtr_sent, asked, stopped, **flags):
+        fence = self._fence
+        return [
+            fence.open.eq(flags["open"]), fence.rtr_sent.eq(rtr_sent), fence.asked.eq(asked), fence.stopped.eq(stopped),
+        ]  # fmt: skip
 
     def change(self, inside, makes_own, busy):
         """There is no other connection."""
@@ -332,7 +345,7 @@ class _Shared:
 
     def __init__(self, m, fence: Fence, rows: Rows, given):
         self._m, self._fence, self._rows, self._given = m, fence, rows, given
-        active = rows.active
+        self.state, self.active = rows.state, rows.active
         m.submodules.visits = visits = Visits(fence.connections)
         self._visits = visits
         self.visits = Signal()  # the active connection is visited
@@ -342,17 +355,19 @@ class _Shared:
         self._is_own = Signal()  # the ULPDU of the host is one of the active connection
         self.own = Signal()  # and may pass
         self.rdmap_next = fence.rdmap_next
-        self.mpa = fence.mpa.bit_select(active, 1)
+        self.mpa = fence.mpa.bit_select(rows.active, 1)
         self.failed = fence.failed
-        self.good, self.rtr, self.respond, self.sink = (
-            visits.letter[name] for name in ("good", "rtr", "respond", "sink")
-        )
+        self.report, self.sink = visits.letter.report, visits.letter.sink
         m.d.comb += [
-            *(visits.mail[name].eq(getattr(fence, name)) for name in ("good", "rtr", "respond", "sink")),
-            *(getattr(visits, name).eq(getattr(fence, name)) for name in ("reports", "of", "mpa", "room")),
+            visits.mail.report.eq(fence.report),
+            visits.mail.sink.eq(fence.sink),
+            visits.reports.eq(fence.reports),
+            visits.of.eq(fence.of),
+            visits.mpa.eq(fence.mpa),
+            visits.room.eq(fence.room),
             Value.cast(visits.clear).eq(fence.clear),
             visits.reads.eq(self._starts),
-            fence.connection.eq(active),
+            fence.connection.eq(rows.active),
             self._is_own.eq(rows.are_of(given.payload.connection)),
             self.acts.eq(self.visits & ~self._reads),
             self.own.eq(self._is_own & ~self.visits & ~self._starts),

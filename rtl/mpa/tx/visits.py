@@ -7,16 +7,15 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import SINK
 from open_rnic.rtl.lib.rows import Clear, block_ram, connection_shape
+from open_rnic.rtl.mpa.rtr import Report
 
 __all__ = ["Mail", "Visits"]
 
 
 class Mail(data.Struct):
-    """A report of receive to the fence, with the meanings of the ports of :class:`.RtrDetector`."""
+    """A report of receive to the fence, and the sink of the Read Response."""
 
-    good: 1
-    rtr: 1
-    respond: 1
+    report: Report
     sink: SINK
 
 
@@ -69,13 +68,13 @@ class Visits(wiring.Component):
         arrives = Signal()
         fresh = Signal()
         m.d.comb += [
-            arrives.eq(self.reports & (self.mail.good | self.mail.rtr)),
+            arrives.eq(self.reports & (self.mail.report.good | self.mail.report.rtr)),
             write.en.eq(arrives), write.addr.eq(self.of), write.data.eq(self.mail),
             read.en.eq(self.reads), read.addr.eq(self.caller),
             self.calls.eq(called & ~self.reports),  # no letter is read while one is written
-            self.letter.good.eq(read.data.good & fresh),
-            self.letter.rtr.eq(read.data.rtr & fresh),
-            self.letter.respond.eq(read.data.respond),
+            self.letter.report.good.eq(read.data.report.good & fresh),
+            self.letter.report.rtr.eq(read.data.report.rtr & fresh),
+            self.letter.report.respond.eq(read.data.report.respond),
             self.letter.sink.eq(read.data.sink),
             candidates.eq(self.mpa & self.room & waits),
         ]  # fmt: skip
