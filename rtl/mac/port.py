@@ -173,4 +173,4 @@ class EthernetPort(wiring.Component):
         for name, _ in MacCounts():
             count = Signal(32, name=name)
             m.d.sync += count.eq(count + self.mac.counts[name])
-            m.d.comb += getattr(bank, name.upper()).value.eq(count)
+            m.d.comb += bank.show(name.upper(), value=count)

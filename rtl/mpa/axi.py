@@ -2,16 +2,18 @@
 
 from functools import reduce
 from operator import or_
+from types import SimpleNamespace
 
 from amaranth.hdl import Cat, Module, Mux, ResetInserter
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.mpa.length import LengthFifo, check_measure
 from open_rnic.rtl.registers.bus import RegisterBus
 
-__all__ = ["AxiLiteBridge", "AxiMpaDatapath", "connect_datapath", "connect_ports", "datapath_ports"]
+__all__ = ["AxiLiteBridge", "AxiMpaDatapath", "connect_datapath", "datapath_ports"]
 
 ADDRESS_BITS = 10
 OKAY, SLVERR = 0, 2
@@ -91,41 +93,38 @@ class AxiLiteBridge(wiring.Component):
         return m
 
 
+def _stream_of(ports, prefix: str) -> SimpleNamespace:
+    """Return the signals of the AXI4-Stream ``prefix``, by their names without it."""
+    names = "tdata", "tkeep", "tlast", "tvalid", "tready"
+    return SimpleNamespace(**{name: getattr(ports, f"{prefix}_{name}") for name in names})
+
+
 def take_packets(m: Module, ports, prefix: str, packets) -> None:
     """Connect the stream ``packets`` to the AXI4-Stream ``prefix`` of the component ``ports``, its source."""
-    keep = getattr(ports, f"{prefix}_tkeep")
-    width = len(keep)
+    axi = _stream_of(ports, prefix)
+    keep, width = axi.tkeep, len(axi.tkeep)
     # ends[n - 1]: the last bit set in tkeep is bit n - 1. As tkeep has no gaps, at most one of these is true.
     ends = [keep[n - 1] & (~keep[n] if n < width else 1) for n in range(1, width + 1)]
     octets = reduce(or_, (Mux(end, n, 0) for n, end in enumerate(ends, 1)))
     m.d.comb += [
-        packets.payload.data.eq(getattr(ports, f"{prefix}_tdata")),
+        packets.payload.data.eq(axi.tdata),
         packets.payload.octets.eq(octets),
-        packets.payload.last.eq(getattr(ports, f"{prefix}_tlast")),
-        packets.valid.eq(getattr(ports, f"{prefix}_tvalid")),
-        getattr(ports, f"{prefix}_tready").eq(packets.ready),
+        packets.payload.last.eq(axi.tlast),
+        packets.valid.eq(axi.tvalid),
+        axi.tready.eq(packets.ready),
     ]
 
 
 def give_packets(m: Module, ports, prefix: str, packets) -> None:
     """Connect the stream ``packets`` to the AXI4-Stream ``prefix`` of the component ``ports``, its sink."""
-    beat = packets.payload
-    keep = getattr(ports, f"{prefix}_tkeep")
+    axi, beat = _stream_of(ports, prefix), packets.payload
     m.d.comb += [
-        getattr(ports, f"{prefix}_tdata").eq(beat.data),
-        keep.eq(Cat(~beat.last | (n < beat.octets) for n in range(len(keep)))),
-        getattr(ports, f"{prefix}_tlast").eq(beat.last),
-        getattr(ports, f"{prefix}_tvalid").eq(packets.valid),
-        packets.ready.eq(getattr(ports, f"{prefix}_tready")),
+        axi.tdata.eq(beat.data),
+        axi.tkeep.eq(Cat(~beat.last | (n < beat.octets) for n in range(len(axi.tkeep)))),
+        axi.tlast.eq(beat.last),
+        axi.tvalid.eq(packets.valid),
+        packets.ready.eq(axi.tready),
     ]
-
-
-def connect_ports(m: Module, outer, inner, ports: dict[str, wiring.Member]) -> None:
-    """Connect those ports of the component ``outer`` to the ports of the same names of ``inner`` inside it."""
-    for name, member in ports.items():
-        ends = getattr(inner, name), getattr(outer, name)
-        to, source = ends if member.flow == In else reversed(ends)
-        m.d.comb += to.eq(source)
 
 
 def datapath_ports(lanes: int, measure: int) -> dict[str, wiring.Member]:
@@ -145,7 +144,7 @@ def connect_datapath(m: Module, ports, path, measure: int) -> None:
     """Connect the data path ``path`` to those ports of the component ``ports`` that :func:`datapath_ports` returns."""
     m.submodules.registers = bridge = AxiLiteBridge()
     wiring.connect(m, bridge.bus, path.bus)
-    connect_ports(m, ports, bridge, AXI_LITE)
+    expose(m, bridge, ports, AXI_LITE)
     if measure:
         lengths = LengthFifo(path.lanes, measure)
         m.submodules.lengths = ResetInserter(path.reset)(lengths)

@@ -115,7 +115,8 @@ class SharedStreams(wiring.Component):
         m.d.comb += [
             page.eq(bus.address[8:]),
             bank.bus.request.eq(bus.request & (accessing | ~(self.clear.now | (self.resets & self.idle)))),
-            *(getattr(bank.bus, name).eq(getattr(bus, name)) for name in ("write", "write_data")),
+            bank.bus.write.eq(bus.write),
+            bank.bus.write_data.eq(bus.write_data),
             bank.bus.address.eq(bus.address[:8]),
             bus.ack.eq(bank.bus.ack),
             bus.read_data.eq(bank.bus.read_data),

@@ -4,7 +4,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.mpa.axi import connect_datapath, connect_ports, datapath_ports
+from open_rnic.rtl.lib.ports import expose
+from open_rnic.rtl.mpa.axi import connect_datapath, datapath_ports
 from open_rnic.rtl.rdma.axi_memory import AxiMemory, axi_ports
 from open_rnic.rtl.rdma.sampling import SamplingDatapath
 
@@ -60,7 +61,7 @@ class AxiRdmaDatapath(wiring.Component):
         m.submodules.datapath = path = self.datapath
         m.submodules.memory = memory = AxiMemory(self.lanes)
         wiring.connect(m, path.memory, memory.port)
-        connect_ports(m, self, memory, axi_ports(self.lanes))
+        expose(m, memory, self, axi_ports(self.lanes))
         m.d.comb += [
             self.irq.eq(path.irq[0]),
             self.rdma_irq.eq(path.irq[1]),

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import INTERVAL, CheckedUlpdu, Packet, Train
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.fpdu_checker import FpduChecker
 from open_rnic.rtl.mpa.rx.fpdu_lane_receiver import LaneReceiver
@@ -76,7 +77,7 @@ class FpduReceiver(wiring.Component):
                 m.d.comb += self.idle.eq(first.idle & last.idle)
             wiring.connect(m, wiring.flipped(self.i), first.i)
             wiring.connect(m, last.o, wiring.flipped(self.o))
-            m.d.comb += [getattr(first, name).eq(getattr(self, name)) for name in ("markers", "maximum", "enable")]
+            expose(m, first, self, ("markers", "maximum", "enable"))
             return m
         m.submodules.packer = packer = ChunkPacker(self.lanes)
         if self.lanes == 1:
