@@ -18,6 +18,7 @@ from open_rnic.host_driver.devices.sim.look import look
 from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.bench.rtl.cluster import _deaf
 from open_rnic.host_driver.tools.cli.common import interruptible
+from open_rnic.host_driver.tools.cli.help import WIDTH
 
 RNIC = [sys.executable, "-m", "open_rnic.host_driver"]
 
@@ -163,7 +164,7 @@ def test_help_is_wrapped_where_the_terminal_ends_and_nowhere_else(width):
     assert (status, err) == (0, "")
     [paragraph] = [each for each in re.split(r"\n\s*\n", out) if "sends the messages" in each]
     for line, following in itertools.pairwise(paragraph.splitlines()):
-        assert len(line.rstrip()) + len(following.split()[0]) >= width - 3
+        assert len(line.rstrip()) + len(following.split()[0]) >= min(width, WIDTH) - 3
 
 
 def test_the_first_build_is_announced_without_a_terminal(tmp_path):

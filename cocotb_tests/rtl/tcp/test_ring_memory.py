@@ -106,5 +106,5 @@ def test_an_rnic_without_ports_for_the_memory_of_its_rings_is_rejected():
     config = EngineConfig(memory=RingMemory())
     with pytest.raises(ValueError, match="an Rnic has the rings of TCP in block RAM"):
         Rnic(2, config)
-    with pytest.raises(ValueError, match="for more than one connection, without samples"):
+    with pytest.raises(ValueError, match="for more than one connection"):
         LinkedRnic(1, config, memory=4096, period=8)
