@@ -7,12 +7,18 @@ from open_rnic.rtl.formats.memory_port import ADDRESS_BITS, MemoryPort, MemoryWr
 from open_rnic.rtl.lib.rows import connection_field, connection_shape
 
 __all__ = ["ADDRESS_BITS", "Buffer", "Completed", "Fragment", "MemoryPort", "MemoryWrite", "Message", "RequestWords",
-           "Segments", "Sink", "WorkWords", "request_row_octets", "word_bits"]
+           "Segments", "Sink", "WorkWords", "request_row_octets",
+           "request_row_words", "word_bits"]
 
 
 def request_row_octets(lanes: int) -> int:
     """Octets of a row of the memory for RDMA Read Requests: whole words for the 28 octets of a request."""
     return max(32, 4 * lanes)
+
+
+def request_row_words(lanes: int) -> int:
+    """Words of this row."""
+    return request_row_octets(lanes) // (4 * lanes)
 
 
 class Buffer(data.Struct):
@@ -111,7 +117,7 @@ class RequestWords(wiring.Signature):
     """
 
     def __init__(self, lanes: int, reads: int, connections: int = 1):
-        words = request_row_octets(lanes) // (4 * lanes) * reads * connections
+        words = request_row_words(lanes) * reads * connections
         super().__init__({
             "valid": Out(1), "word": Out(32 * lanes), "place": Out(range(words)),
             "arrived": Out(1), **_of_connection(connections),

@@ -10,7 +10,7 @@ from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
-from open_rnic.rtl.rdma.layouts import Fragment, Message, RequestWords, Segments, WorkWords, request_row_octets
+from open_rnic.rtl.rdma.layouts import Fragment, Message, RequestWords, Segments, WorkWords, request_row_words
 from open_rnic.rtl.rdma.regions import Access, Answer, Request, still_live
 from open_rnic.rtl.rdma.registers import REQUEST_WORDS, Right
 
@@ -68,7 +68,7 @@ class MessageLoader(wiring.Component):
         self.work = work
         self.reads = reads
         self.width = min(lanes, 2)  # words in a row of work
-        self.row_words = request_row_octets(lanes) // (4 * lanes)
+        self.row_words = request_row_words(lanes)
         super().__init__({
             "words": In(WorkWords()), "requests": In(RequestWords(lanes, reads)), "asks": Out(1),
             "lookup": Out(Request()), "answer": In(Answer(rows)), "step": In(1),

@@ -20,6 +20,7 @@ from open_rnic.rtl.rdma.layouts import (
     RequestWords,
     Sink,
     request_row_octets,
+    request_row_words,
     word_bits,
 )
 from open_rnic.rtl.rdma.realigner import Realigner
@@ -228,11 +229,6 @@ class RdmaReceiver(wiring.Component):
             "send_msn": Out(32, init=first_msn), "read_msn": Out(32, init=first_msn), "mo": Out(32), "arrived": Out(32),
             "header": Out(Header()), "ulpdu": Out(1),
         })  # fmt: skip
-
-    @property
-    def request_words(self) -> int:
-        """Words of the memory for RDMA Read Requests."""
-        return self.reads * request_row_octets(self.lanes) // (4 * self.lanes)
 
     def elaborate(self, platform):
         m = Module()
@@ -560,6 +556,7 @@ class RdmaReceiver(wiring.Component):
         number = Signal.like(next_word)
         target = word.note
         failed = self.failed.bit_select(target.connection, 1) if x.many else self.failed
+        place_bits = (request_row_words(self.lanes) * self.reads - 1).bit_length()  # of a connection
         moves = Signal()
         m.d.comb += [
             number.eq(Mux(word.first, target.word, next_word)),
@@ -570,8 +567,7 @@ class RdmaReceiver(wiring.Component):
             self.write.payload.last.eq(word.last),
             self.requests.valid.eq(realigner.o.valid & target.request),
             self.requests.word.eq(word.data),
-            self.requests.place.eq(Cat(number[:(self.request_words - 1).bit_length()], target.connection) if x.many
-                               else number),
+            self.requests.place.eq(Cat(number[:place_bits], target.connection) if x.many else number),
             realigner.o.ready.eq(target.request | self.write.ready),
             moves.eq(realigner.o.valid & realigner.o.ready),
             self.note.eq(Mux(moves & word.last & ~failed, target.note, Const(Note.NONE, 2))),

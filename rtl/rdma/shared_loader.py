@@ -10,7 +10,7 @@ from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
-from open_rnic.rtl.rdma.layouts import Fragment, Message, RequestWords, Segments, WorkWords, request_row_octets
+from open_rnic.rtl.rdma.layouts import Fragment, Message, RequestWords, Segments, WorkWords, request_row_words
 from open_rnic.rtl.rdma.message_loader import WORK_WORDS
 from open_rnic.rtl.rdma.regions import Access, Answer, Request
 from open_rnic.rtl.rdma.registers import REQUEST_WORDS, Right
@@ -87,7 +87,7 @@ class SharedLoader(wiring.Component):
         self.work = work
         self.reads = reads
         self.connections = connections
-        self.row_words = request_row_octets(lanes) // (4 * lanes)
+        self.row_words = request_row_words(lanes)
         self.saved_words = max(1, _SAVED // lanes)
         of = connection_shape(connections)
         super().__init__({

@@ -7,6 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu
+from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.rdma.block_datapath import BlockRdmaDatapath
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
@@ -106,7 +107,6 @@ class Rnic(wiring.Component):
         self.station = station
         self.has_rdma = rdma is not None or bool(memory)
         self.has_port = self.has_rdma and not memory
-        self.has_samples = samples is Samples.PORT
         self.has_udp = bool(self.path.net.receiver.udp_ports)
         self.datapaths = [_datapath(rdma, memory, samples) for _ in range(connections)]
         self.samplers = [each.path.sampler for each in self.datapaths] if samples else []
@@ -120,7 +120,7 @@ class Rnic(wiring.Component):
             "reset": Out(connections),
             **({"rdma_irq": Out(connections)} if self.has_rdma else {}),
             **({"memory": Out(MemoryPort(1)).array(connections)} if self.has_port else {}),
-            **({"samples": In(stream.Signature(32))} if self.has_samples else {}),
+            **({"samples": In(stream.Signature(32))} if samples is Samples.PORT else {}),
             **({name: members[name] for name in ("udp_rx", "udp_tx")} if self.has_udp else {}),
         })  # fmt: skip
 
@@ -135,10 +135,7 @@ class Rnic(wiring.Component):
             attachments.append(attachment)
             if self.has_port:
                 connect(m, datapath.memory, flipped(self.memory[n]))
-            if self.has_samples:
-                connect(m, flipped(self.samples), datapath.samples)
-            if self.samplers:
-                m.d.comb += datapath.tick.eq(self.tick)
+            expose(m, datapath, self, ("samples", "tick"))
             if self.has_rdma:
                 m.d.comb += self.rdma_irq[n].eq(datapath.irq[1])
             connect(m, flipped(self.tx_ulpdu[n]), datapath.tx_ulpdu)

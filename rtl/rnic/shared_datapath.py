@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu, packet
+from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.lib.rows import Cells, connection_shape, forget
 from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer
 from open_rnic.rtl.mpa.shared import SharedMpa
@@ -22,6 +23,8 @@ from open_rnic.rtl.rnic.watcher import Tag, Watcher
 from open_rnic.rtl.tcp.receive_ring import shown_octets
 
 __all__ = ["SharedDatapath"]
+
+_OF_SAMPLES = "samples", "tick"
 
 
 class SharedDatapath(wiring.Component):
@@ -78,10 +81,6 @@ class SharedDatapath(wiring.Component):
         self.sampler = None
         if samples is not None:
             self.sampler = Sampler(lanes, generates=samples is Samples.GENERATOR, connections=connections)
-        self._of_samples = {
-            name: member for name, member in (self.sampler.signature.members.items() if self.sampler else ())
-            if name in ("samples", "tick")
-        }  # fmt: skip
         self.memory = BlockMemory(lanes, memory)
         self.watcher = Watcher(connections, ring, lanes)
         number, each = connection_shape(connections), connections
@@ -90,7 +89,9 @@ class SharedDatapath(wiring.Component):
             "to_send": Out(packet(lanes, connection=number)), "room": In(each), "accept": In(each),
             "show": In(number), "packets": Out(32), "octets": Out(32), "finished": Out(1), "ends": Out(each),
             "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
-            "irq": Out(each), "rdma_irq": Out(each), "waits": Out(each), **self._of_samples,
+            "irq": Out(each), "rdma_irq": Out(each), "waits": Out(each),
+            **({name: member for name, member in self.sampler.signature.members.items() if name in _OF_SAMPLES}
+               if self.sampler else {}),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -117,12 +118,10 @@ class SharedDatapath(wiring.Component):
         engine = self.engine
         wiring.connect(m, engine.memory, sampler.port)
         wiring.connect(m, sampler.work, engine.fabric)
-        if "samples" in self._of_samples:
-            wiring.connect(m, wiring.flipped(self.samples), sampler.samples)
+        expose(m, sampler, self, _OF_SAMPLES)
         m.d.comb += [
             engine.fabric_connection.eq(sampler.connection),
             sampler.done.eq(engine.fabric_done),
-            sampler.tick.eq(self.tick),
             Value.cast(sampler.clear).eq(self.mpa.clear),
         ]
         return sampler.main
