@@ -10,18 +10,14 @@ from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Clear, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
-from open_rnic.rtl.rdma.command_loader import CommandLoader
+from open_rnic.rtl.rdma.blocks import Blocks
 from open_rnic.rtl.rdma.command_switch import CommandSwitch
-from open_rnic.rtl.rdma.completion_queue import CompletionQueue
 from open_rnic.rtl.rdma.layouts import MemoryPort
-from open_rnic.rtl.rdma.message_loader import MessageLoader
-from open_rnic.rtl.rdma.read_counter import ReadCounter
-from open_rnic.rtl.rdma.receiver import Note, RdmaReceiver
-from open_rnic.rtl.rdma.regions import MAX_REGIONS, RegionTable
+from open_rnic.rtl.rdma.receiver import Note
+from open_rnic.rtl.rdma.regions import MAX_REGIONS
 from open_rnic.rtl.rdma.registers import HEADER_WORDS, IDENTITY, RDMA_MAP, VERSION
-from open_rnic.rtl.rdma.sender import MAX_OUTSTANDING, RdmaSender
+from open_rnic.rtl.rdma.sender import MAX_OUTSTANDING
 from open_rnic.rtl.rdma.shared_engine import SharedEngine
-from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
 from open_rnic.rtl.registers import Rtr
 from open_rnic.rtl.registers.bank import RegisterBank
 from open_rnic.rtl.registers.bus import RegisterBus
@@ -197,86 +193,21 @@ class RdmaEngine(wiring.Component):
 
     def _connection(self, registers, words, settled):
         m = Module()
-        x = _Blocks(m, self)
+        x = Blocks(self)
+        x.place(m, self, words)
         control = registers.CONTROL
         refused = Signal()  # a ULPDU, a source or a word: nothing more is received, and the engine sends nothing
         runs = Signal()
+        memory_failed = Signal()
         m.d.comb += [
-            x.memory_failed.eq(x.receiver.failed | x.sender.failed),
-            refused.eq(x.receiver.refused | x.receiver.passed | x.sender.refused | x.memory_failed),
+            memory_failed.eq(x.receiver.failed | x.sender.failed),
+            refused.eq(x.receiver.refused | x.receiver.passed | x.sender.refused | memory_failed),
             runs.eq(control.enable & ~control.stop & ~refused & settled),
         ]
-        self._command(m, registers, x.command_loader)
-        self._stream(m, x, words)
-        self._look_up(m, x)
-        self._post(m, x, registers)
-        self._count(m, x, registers.LIMITS)
+        self._command(m, registers, x.commands)
         self._set(m, x, registers, runs, refused)
-        self._show(m, x, registers)
+        self._show(m, x, registers, memory_failed)
         return m
-
-    def _stream(self, m, x, words):
-        """Connect the streams of octets."""
-        receiver, sender, switch = x.receiver, x.sender, x.switch
-        wiring.connect(m, wiring.flipped(self.rx_ulpdu), receiver.i)
-        wiring.connect(m, receiver.host, wiring.flipped(self.host_rx))
-        wiring.connect(m, sender.o, switch.engine)
-        wiring.connect(m, wiring.flipped(self.host_tx), switch.host)
-        wiring.connect(m, switch.o, wiring.flipped(self.tx_ulpdu))
-        wiring.connect(m, receiver.write, wiring.flipped(self.memory.write))
-        wiring.connect(m, sender.read, wiring.flipped(self.memory.read))
-        wiring.connect(m, words, sender.words)
-        m.d.comb += [sender.fault.eq(self.memory.fault), receiver.write_fault.eq(self.memory.write_fault)]
-
-    def _look_up(self, m, x):
-        """Connect the STag table to the commands that write it, and to the blocks that look regions up."""
-        command_loader, table, receiver, loader = x.command_loader, x.table, x.receiver, x.loader
-        wiring.connect(m, command_loader.region, table.write)
-        wiring.connect(m, receiver.lookup, table.receive)
-        wiring.connect(m, loader.lookup, table.transmit)
-        wiring.connect(m, table.answer, receiver.answer, loader.answer)
-        m.d.comb += [
-            command_loader.free.eq(table.free),
-            table.revoke.eq(command_loader.revoke),
-            table.step.eq(receiver.step),
-            table.invalidate.eq(receiver.invalidate),
-            table.invalidate_row.eq(receiver.invalidate_row),
-            loader.step.eq(receiver.step),
-        ]
-
-    def _post(self, m, x, registers):
-        """Give the posted buffers to receive, and the messages to transmit; count the Sends that are complete."""
-        command_loader, receiver, loader, sender = x.command_loader, x.receiver, x.loader, x.sender
-        wiring.connect(m, command_loader.buffers, receiver.buffer)
-        wiring.connect(m, loader.message, sender.message)
-        wiring.connect(m, loader.fragment, sender.fragment)
-        wiring.connect(m, sender.segments, loader.segments)
-        wiring.connect(m, command_loader.work, loader.words)
-        m.d.comb += [
-            loader.show.eq(registers.SOURCE.pop),
-            *([self.fabric_done.eq(sender.fabric_sent)] if self.has_fabric else []),
-            x.completions.i.eq(receiver.completed),
-            x.completions.enters.eq(receiver.completes | receiver.skips),
-            x.completions.complete.eq((receiver.note == Note.SEND) | receiver.skips),
-        ]
-
-    def _count(self, m, x, limits):
-        """Count the RDMA Reads of both ends, up to ORD and IRD."""
-        receiver, loader, sender, reads = x.receiver, x.loader, x.sender, x.reads
-        wiring.connect(m, reads.sinks, receiver.sink)
-        wiring.connect(m, receiver.requests, loader.requests)
-        m.d.comb += [
-            loader.may_read.eq(reads.outstanding < limits.ord),
-            loader.no_reads.eq(reads.none),
-            reads.loads.eq(loader.asks),
-            reads.asks.eq(sender.asks),
-            reads.asked.eq(sender.asked),
-            reads.answered.eq(receiver.note == Note.READ),
-            reads.requested.eq(receiver.requested),
-            reads.answers.eq(sender.answers),
-            receiver.outstanding.eq(reads.requests),
-            receiver.ird.eq(limits.ird),
-        ]
 
     def _set(self, m, x, registers, runs, refused):
         """Apply the settings of the host, and of the connection's startup."""
@@ -287,16 +218,14 @@ class RdmaEngine(wiring.Component):
             receiver.drops.eq(control.drops),
             receiver.shut.eq(control.shut),
             receiver.stopped.eq(refused),
-            receiver.rtr.eq(self.rtr_received),
             loader.runs.eq(runs),
             sender.runs.eq(runs),
             sender.starts.eq(control.enable),
             sender.mulpdu.eq(registers.LIMITS.mulpdu),
-            sender.send_rtr.eq(self.rtr_sends == Rtr.SEND),
-            sender.read_rtr.eq(self.rtr_sends == Rtr.READ),
             reads.starts.eq(control.enable),
-            reads.read_rtr.eq(self.rtr_sends == Rtr.READ),
-            reads.rtr_answered.eq(self.rtr_answered),
+            reads.loads.eq(loader.asks),
+            loader.may_read.eq(reads.outstanding < registers.LIMITS.ord),
+            receiver.ird.eq(registers.LIMITS.ird),
         ]
 
     def _command(self, m, registers, loader):
@@ -305,7 +234,7 @@ class RdmaEngine(wiring.Component):
         if not self.has_fabric:
             m.d.comb += [loader.push.eq(push), loader.word.eq(word)]
             return
-        m.submodules.commands = commands = CommandSwitch()
+        m.submodules.command_switch = commands = CommandSwitch()
         wiring.connect(m, wiring.flipped(self.fabric), commands.fabric)
         m.d.comb += [
             commands.push.eq(push),
@@ -315,14 +244,14 @@ class RdmaEngine(wiring.Component):
             loader.word.eq(commands.given),
         ]
 
-    def _show(self, m, x, registers):
+    def _show(self, m, x, registers, memory_failed):
         """The registers that the host reads, and the interrupt."""
         receiver, sender, reads, completions = x.receiver, x.sender, x.reads, x.completions
         received, done, status = registers.RECEIVED, registers.DONE, registers.STATUS
         taken = Signal.like(completions.o.payload)
         done_changed = Signal()
         status_changed = Signal()
-        flags = Cat(x.table.ready, receiver.refused, sender.refused, receiver.passed, receiver.blocked, x.memory_failed)
+        flags = Cat(x.table.ready, receiver.refused, sender.refused, receiver.passed, receiver.blocked, memory_failed)
         flags_before = Signal.like(flags)
         m.d.comb += [
             registers.IDENTITY.value.eq(IDENTITY),
@@ -336,7 +265,7 @@ class RdmaEngine(wiring.Component):
             *registers.show(
                 "STATUS", ready=x.table.ready, refused=receiver.refused | receiver.passed,
                 source_refused=sender.refused, passed=receiver.passed, blocked=receiver.blocked,
-                memory_failed=x.memory_failed, placing=receiver.placing, send_begun=receiver.send_begun,
+                memory_failed=memory_failed, placing=receiver.placing, send_begun=receiver.send_begun,
                 write_begun=receiver.write_begun, sending=sender.sending, reads=reads.outstanding,
                 requests=reads.requests,
             ),
@@ -347,6 +276,7 @@ class RdmaEngine(wiring.Component):
             registers.REFUSED_LENGTH.value.eq(receiver.header.length),
             *(registers.show(f"REFUSED_{n}", value=swap_octets(receiver.header.octets.word_select(n, 32)))
               for n in range(HEADER_WORDS)),
+            x.loader.show.eq(registers.SOURCE.pop),
             registers.SOURCE.value.eq(x.loader.shown),
             registers.SOURCE_LEFT.value.eq(sender.left),
             self.irq.eq(completions.o.valid | done_changed | status_changed),
@@ -364,18 +294,3 @@ class RdmaEngine(wiring.Component):
             registers.ULPDUS.sent.eq(registers.ULPDUS.sent + sender.ulpdu),
         ]
 
-
-class _Blocks:
-    """The blocks of a connection."""
-
-    def __init__(self, m: Module, engine: RdmaEngine):
-        lanes, regions, reads = engine.lanes, engine.regions, engine.reads
-        m.submodules.command_loader = self.command_loader = CommandLoader(regions, engine.buffers)
-        m.submodules.table = self.table = RegionTable(regions)
-        m.submodules.receiver = self.receiver = RdmaReceiver(lanes, regions, reads)
-        m.submodules.completions = self.completions = CompletionQueue(engine.buffers)
-        m.submodules.loader = self.loader = MessageLoader(lanes, regions, 2 * engine.work, reads)
-        m.submodules.sender = self.sender = RdmaSender(lanes)
-        m.submodules.switch = self.switch = UlpduSwitch(lanes)
-        m.submodules.reads = self.reads = ReadCounter(reads)
-        self.memory_failed = Signal()

@@ -5,17 +5,10 @@ from amaranth.lib import data, wiring
 
 from open_rnic.rtl.lib.rows import Cells, forget
 from open_rnic.rtl.lib.stream import swap_octets
-from open_rnic.rtl.rdma.command_loader import CommandLoader
+from open_rnic.rtl.rdma.blocks import Blocks
 from open_rnic.rtl.rdma.command_switch import CommandSwitch
-from open_rnic.rtl.rdma.completion_queue import CompletionQueue
-from open_rnic.rtl.rdma.read_counter import ReadCounter
-from open_rnic.rtl.rdma.receiver import Note, RdmaReceiver
-from open_rnic.rtl.rdma.regions import RegionTable
+from open_rnic.rtl.rdma.receiver import Note
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, IDENTITY, RDMA_MAP, VERSION
-from open_rnic.rtl.rdma.sender import RdmaSender
-from open_rnic.rtl.rdma.shared_loader import SharedLoader
-from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
-from open_rnic.rtl.registers import Rtr
 from open_rnic.rtl.registers.bank import RegisterBank
 
 __all__ = ["OUTSIDE", "SharedEngine"]
@@ -24,7 +17,7 @@ OUTSIDE = ("CONTROL", "LIMITS")  # registers that are not kept by the register b
 _MULPDU = BY_NAME["RDMA_LIMITS"]["mulpdu"].reset
 
 
-class SharedEngine:
+class SharedEngine(Blocks):
     """What a :class:`.RdmaEngine` of many connections is made of.
 
     Numbers, and the flags that the host writes, are in LUT RAM (:class:`.Cells`), or in the block RAM of queues; other
@@ -32,33 +25,22 @@ class SharedEngine:
     """
 
     def __init__(self, engine):
+        super().__init__(engine)
         self._engine = engine
-        self._connections = connections = engine.connections
+        self._connections = engine.connections
         self.registers = RegisterBank(RDMA_MAP, outside=OUTSIDE)
-        self.commands = CommandLoader(engine.regions, engine.buffers, connections)
-        self.table = RegionTable(engine.regions, connections)
-        self.receiver = RdmaReceiver(engine.lanes, engine.regions, engine.reads, connections)
-        self.completions = CompletionQueue(engine.buffers, connections)
-        work = 2 * engine.work if engine.has_fabric else engine.work
-        self.loader = SharedLoader(engine.lanes, engine.regions, work, engine.reads, connections)
-        self.sender = RdmaSender(engine.lanes, connections)
-        self.switch = UlpduSwitch(engine.lanes, connections)
-        self.reads = ReadCounter(engine.reads, connections)
 
     def module(self):
         """Return the engine's module."""
         m = Module()
-        m.submodules.registers, m.submodules.commands, m.submodules.table = self.registers, self.commands, self.table
-        m.submodules.receiver, m.submodules.completions = self.receiver, self.completions
-        m.submodules.loader, m.submodules.sender, m.submodules.switch = self.loader, self.sender, self.switch
-        m.submodules.reads = self.reads
+        m.submodules.registers = self.registers
+        self.place(m, self._engine, wiring.flipped(self._engine.memory.words))
         x = _Parts(self._engine)
         self._clear(m, x)
         self._access(m, x)
         self._command(m, x)
         self._set(m, x)
         self._join(m, x)
-        self._count_reads(m, x)
         self._show(m, x)
         return m
 
@@ -106,8 +88,7 @@ class SharedEngine:
 
     def _command(self, m, x):
         """Give the loaders the commands of the host, and of the fabric."""
-        engine, commands, loader, command = self._engine, self.commands, self.loader, self.registers.COMMAND
-        wiring.connect(m, commands.work, loader.words)
+        engine, commands, command = self._engine, self.commands, self.registers.COMMAND
         if not engine.has_fabric:
             m.d.comb += [
                 commands.push.eq(command.push),
@@ -116,7 +97,7 @@ class SharedEngine:
                 x.all_commands_given.eq(1),
             ]
             return
-        m.submodules.switch_of_commands = switch = CommandSwitch(self._connections)
+        m.submodules.command_switch = switch = CommandSwitch(self._connections)
         wiring.connect(m, wiring.flipped(engine.fabric), switch.fabric)
         m.d.comb += [
             switch.push.eq(command.push),
@@ -130,7 +111,6 @@ class SharedEngine:
             commands.word.eq(switch.given),
             commands.of.eq(switch.given_connection),
             x.all_commands_given.eq(switch.idle),
-            engine.fabric_done.eq(self.sender.fabric_sent),
         ]
 
     def _set(self, m, x):
@@ -166,11 +146,8 @@ class SharedEngine:
             engine.sends_of.eq(x.page),
             sender.starts.eq(starts),
             sender.starts_of.eq(x.page),
-            sender.send_rtr.eq(engine.rtr_sends == Rtr.SEND),
-            sender.read_rtr.eq(engine.rtr_sends == Rtr.READ),
             self.reads.starts.eq(starts),
             self.reads.starts_of.eq(x.page),
-            self.reads.read_rtr.eq(engine.rtr_sends == Rtr.READ),
             sender.mulpdu.eq(cells["mulpdu"].read(m, loader.at) ^ _MULPDU),
             receiver.ird.eq(cells["ird"].read(m, receiver.active)),
             loader.may_read.eq(self.reads.outstanding < cells["ord"].read(m, loader.at)),
@@ -195,67 +172,22 @@ class SharedEngine:
         ]  # fmt: skip
 
     def _join(self, m, x):
-        """Octets, commands, lookups, and messages."""
-        engine, memory, flipped = self._engine, self._engine.memory, wiring.flipped
-        receiver, sender, loader, table, commands = self.receiver, self.sender, self.loader, self.table, self.commands
-        wiring.connect(m, flipped(engine.rx_ulpdu), receiver.i)
-        wiring.connect(m, receiver.host, flipped(engine.host_rx))
-        wiring.connect(m, sender.o, self.switch.engine)
-        wiring.connect(m, flipped(engine.host_tx), self.switch.host)
-        wiring.connect(m, self.switch.o, flipped(engine.tx_ulpdu))
-        wiring.connect(m, receiver.write, flipped(memory.write))
-        wiring.connect(m, sender.read, flipped(memory.read))
-        wiring.connect(m, flipped(memory.words), sender.words)
-        wiring.connect(m, commands.region, table.write)
-        wiring.connect(m, commands.buffers, receiver.buffer)
-        wiring.connect(m, receiver.lookup, table.receive)
-        wiring.connect(m, loader.lookup, table.transmit)
-        wiring.connect(m, loader.message, sender.message)
-        wiring.connect(m, loader.fragment, sender.fragment)
-        wiring.connect(m, sender.segments, loader.segments)
-        wiring.connect(m, table.answer, receiver.answer, loader.answer)
-        wiring.connect(m, receiver.requests, loader.requests)
+        """Tell the blocks which connection the others work for."""
+        engine, reads, completions, commands = self._engine, self.reads, self.completions, self.commands
+        receiver, sender, loader = self.receiver, self.sender, self.loader
         m.d.comb += [
-            sender.fault.eq(memory.fault),
-            receiver.write_fault.eq(memory.write_fault),
             commands.shown.eq(receiver.active),
-            commands.free.eq(table.free),
-            receiver.settled.eq(commands.settled & self.reads.settled),
+            receiver.settled.eq(commands.settled & reads.settled),
             receiver.withdraws.eq(commands.withdraws),
             receiver.withdraws_of.eq(commands.withdraws_of),
-            receiver.rtr.eq(engine.rtr_received),
             receiver.rtr_of.eq(engine.rtr_of),
-            table.revoke.eq(commands.revoke),
-            table.step.eq(receiver.step),
-            table.invalidate.eq(receiver.invalidate),
-            table.invalidate_row.eq(receiver.invalidate_row),
-            loader.step.eq(receiver.step),
-        ]  # fmt: skip
-
-    def _count_reads(self, m, x):
-        """RDMA Reads of both ends, and completions."""
-        engine, reads, completions = self._engine, self.reads, self.completions
-        receiver, sender, loader = self.receiver, self.sender, self.loader
-        wiring.connect(m, reads.sinks, receiver.sink)
-        m.d.comb += [
             reads.loader.eq(loader.at),
             reads.sender.eq(sender.segments.connection),
             reads.receiver.eq(receiver.active),
             reads.placed.eq(receiver.note_of),
             reads.rtr_of.eq(engine.rtr_of),
-            reads.rtr_answered.eq(engine.rtr_answered),
-            reads.asks.eq(sender.asks),
-            reads.asked.eq(sender.asked),
-            reads.answered.eq(receiver.note == Note.READ),
-            reads.requested.eq(receiver.requested),
-            reads.answers.eq(sender.answers),
-            receiver.outstanding.eq(reads.requests),
-            loader.no_reads.eq(reads.none),
             loader.shown.number.eq(reads.shown_oldest),
-            completions.i.eq(receiver.completed),
-            completions.enters.eq(receiver.completes | receiver.skips),
             completions.enters_of.eq(receiver.active),
-            completions.complete.eq((receiver.note == Note.SEND) | receiver.skips),
             completions.completes_of.eq(Mux(receiver.skips, receiver.active, receiver.note_of)),
         ]
 
