@@ -48,6 +48,15 @@ def test_a_true_property_is_proved_and_its_mutant_is_caught(capsys):
     assert "1 properties in 1 proofs, 1 mutants, 2 of 2 known" in capsys.readouterr().out
 
 
+def test_a_sample_has_every_property_with_one_of_its_mutants(capsys):
+    stated = proofs.chosen(["queues"])
+    assert any(len(each.mutants) > 1 for each in stated)
+    assert all(len(proofs.tried(each, sample=True)) == 1 for each in stated)
+    assert all(proofs.tried(each, sample=False) == each.mutants for each in stated)
+    assert proofs.main(["queues.stage", "--sample", "--jobs", "1"]) == 0
+    assert "1 properties in 1 proofs, 1 mutants" in capsys.readouterr().out
+
+
 def test_a_changed_line_of_rtl_is_tried_again_and_a_comment_is_not():
     """Both are new texts of the block, so a design is made of each; only the former is another design."""
     same = Mutant("the block is unchanged", Stage, "class Stage(", "class Stage(")

@@ -90,6 +90,7 @@ async def ping(server, server_address, client, *, passive=None, active=None):
         return kind
 
 
+@long("rping of Linux runs both ways opposite a board in `make interop-short`")
 def test_rping_runs_both_ways_over_a_cable_that_loses_frames():
     async def body():
         async with board_and_twin(faults=Faults(drop=0.02)) as (board, twin):
