@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from open_rnic.boards.board import Board, Ethernet
 
+SDRAM = "sdram"  # in names: the memory is the SDRAM of the board
 CONNECTIONS = (1, 2, 4, 8, 16, 32, 64)  # of an RNIC
 BOARDS = (
     "arty_a7",
@@ -38,15 +39,20 @@ def find(name: str) -> Board:
 
 
 def find_rnic(place: str) -> Ethernet:
-    """Return the port of BOARD[:CONNECTIONS], with the size of the whole RNIC that `rnic build` makes for it.
+    """Return the port of BOARD[:CONNECTIONS][:sdram], with the size of the whole RNIC that `rnic build` makes for it.
 
     Raises what :func:`find` raises, and ValueError for a board that cannot have an RNIC, or not of this size.
     """
-    name, colon, connections = place.partition(":")
+    name, *sizes = place.split(":")
     board = find(name)
     if board.ethernet is None:
         raise ValueError(f"{name} has no Ethernet that an RNIC could use: `rnic boards` lists those with core rnic")
-    if colon and connections not in map(str, CONNECTIONS):
-        sizes = f"{', '.join(map(str, CONNECTIONS[:-1]))} or {CONNECTIONS[-1]}"
-        raise ValueError(f"an RNIC has {sizes} connections, not {connections!r}")
-    return board.ethernet.sized(int(connections) if colon else None)
+    in_sdram = sizes[-1:] == [SDRAM]
+    connections = sizes[: len(sizes) - in_sdram]
+    if len(connections) > 1 or (connections and connections[0] not in map(str, CONNECTIONS)):
+        known = f"{', '.join(map(str, CONNECTIONS[:-1]))} or {CONNECTIONS[-1]}"
+        raise ValueError(f"an RNIC has {known} connections, not {':'.join(connections)!r}")
+    try:
+        return board.ethernet.sized(*map(int, connections), in_sdram=in_sdram)
+    except ValueError as problem:
+        raise ValueError(f"{name} {problem}") from None

@@ -9,6 +9,7 @@ from typing import Any
 from open_rnic.boards.core import Core
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.rgmii import RgmiiDelays
+from open_rnic.rtl.memory.chips import Chip
 
 __all__ = ["LEAST_PERIOD", "Board", "Core", "Ethernet", "Interface"]
 
@@ -43,10 +44,12 @@ class Ethernet:
     reference : name of a resource on which the FPGA gives the PHY its clock of 25 MHz, if it does so
     clock_hz : frequency of the RNIC's clock
     connections : number of connections
-    memory : octets of block RAM for the RDMA engine, a power of 2
+    memory : octets of memory for the RDMA engine, a power of 2
     ring : the most octets of each of a connection's two rings for TCP, a power of 2
     rings : octets of block RAM for the rings of all connections in each direction, which they share equally
     samples : whether there is a sample writer, with a signal generator
+    sdram : the SDRAM of the board, on the platform's resource "sdram"
+    in_sdram : whether the RDMA engine's memory is all of the SDRAM, and no block RAM
 
     """
 
@@ -62,6 +65,8 @@ class Ethernet:
     ring: int = 1 << 14
     rings: int = 1 << 14
     samples: bool = False
+    sdram: Chip | None = None
+    in_sdram: bool = False
 
     @property
     def resource(self) -> tuple[str, int]:
@@ -78,18 +83,24 @@ class Ethernet:
         return min(self.ring, self.rings // min(connections, INSIDE))
 
     def sized(
-        self, connections: int | None = None, memory: int | None = None, samples: bool | None = None
-    ) -> "Ethernet":
-        """Return the port with an RNIC of another size.
+        self, connections: int | None = None, memory: int | None = None, samples: bool | None = None,
+        in_sdram: bool = False,
+    ) -> "Ethernet":  # fmt: skip
+        """Return the port with an RNIC of another size; raises ValueError if there is no SDRAM.
 
         Too many connections for block RAM have as much memory each as the most that are not.
         """
+        if in_sdram:
+            if self.sdram is None:
+                raise ValueError("has no SDRAM that an RNIC could use")
+            memory = self.sdram.octets
         number = self.connections if connections is None else connections
         return replace(
             self,
             connections=number,
             memory=self.memory * max(1, number // INSIDE) if memory is None else memory,
             samples=self.samples if samples is None else samples,
+            in_sdram=in_sdram,
         )
 
     @property
@@ -100,6 +111,8 @@ class Ethernet:
             made["mac_tx"] = 125_000_000
         if self.reference is not None:
             made["phy"] = 25_000_000
+        if self.in_sdram:
+            made["sdram"] = 2 * self.clock_hz
         return made
 
     @property

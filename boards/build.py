@@ -12,11 +12,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from amaranth.build.run import BuildPlan
 from amaranth.hdl import Elaboratable
 
-from open_rnic.boards import find
+from open_rnic.boards import SDRAM, find
 from open_rnic.boards.board import LEAST_PERIOD, Board, Core
 from open_rnic.boards.flows import FLOWS, Flow
 from open_rnic.boards.top import BoardTop, RnicTop
@@ -101,7 +102,7 @@ def build(
     core: Core | None = None,
     station: Station | None = None,
     connections: int | None = None,
-    memory: int | None = None,
+    memory: int | Literal["sdram"] | None = None,
     samples: bool | None = None,
     lanes: int | None = None,
     baud: int | None = None,
@@ -127,15 +128,20 @@ def build(
         raise ValueError(f"the whole RNIC is 1 lane wide, not {lanes}: choose --core mpa or rdma for another width")
     if lanes not in board.widths:
         raise ValueError(f"{name} has room for lanes {', '.join(map(str, board.widths))}, not {lanes}")
+    in_sdram = memory == SDRAM
     chosen = {"connections": connections, "memory": memory, "samples": samples}
     if changes := {option: value for option, value in chosen.items() if value is not None}:
         if core is not Core.RNIC or board.ethernet is None:
             raise ValueError(f"{' and '.join(changes)} are for the whole RNIC, not for --core {core}")
         if connections is not None and connections not in _CONNECTIONS:
             raise ValueError(f"connections must be one of {', '.join(map(str, _CONNECTIONS))}, not {connections}")
-        if memory is not None and (memory not in _MEMORY or memory.bit_count() != 1):
+        if memory is not None and not in_sdram and (memory not in _MEMORY or memory.bit_count() != 1):
             raise ValueError(f"memory must be a power of 2, {_MEMORY[0]} to {_MEMORY[-1]} octets, not {memory}")
-        board = replace(board, ethernet=board.ethernet.sized(**chosen))
+        try:
+            sized = board.ethernet.sized(connections, None if in_sdram else memory, samples, in_sdram)
+        except ValueError as problem:
+            raise ValueError(f"{name} {problem}") from None
+        board = replace(board, ethernet=sized)
     if baud is not None:
         fastest = board.clocks(core)["sync"] // LEAST_PERIOD
         if not SLOWEST <= baud <= fastest:

@@ -5,6 +5,7 @@ from amaranth_boards.colorlight_5a75b_r7_0 import Colorlight_5A75B_R70Platform
 from open_rnic.boards.board import Board, Ethernet, Interface
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.rgmii import RgmiiDelays
+from open_rnic.rtl.memory.chips import M12L16161A
 
 __all__ = ["BOARD"]
 
@@ -28,5 +29,6 @@ BOARD = Board(
         # Both PHYs are at the same MDIO, and at the same reset, which other designs for this board do not use.
         PhySettings(address=(0, 1), reset=0),
         RgmiiDelays(rx_data=2000),  # the PHY delays TXC
+        sdram=M12L16161A,
     ),
 )

@@ -4,13 +4,15 @@ from fractions import Fraction
 
 from amaranth.build import Subsignal
 from amaranth.hdl import Elaboratable, Module, Mux, Signal
-from amaranth.lib import io
+from amaranth.lib import io, wiring
 
 from open_rnic.boards.board import Board, Core, Ethernet, Interface
 from open_rnic.boards.clock import Pll
 from open_rnic.rtl.link.top import UartDatapath
 from open_rnic.rtl.mac.mii import MiiAdapter
 from open_rnic.rtl.mac.rgmii import RgmiiAdapter
+from open_rnic.rtl.memory.sdr_phy import SdrPhy
+from open_rnic.rtl.memory.sdram import Sdram
 from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.rnic.whole_rnic import WholeRnic
 from open_rnic.rtl.tcp.config import Station
@@ -74,7 +76,7 @@ def whole_rnic(ethernet: Ethernet, adapter, period: Fraction | int, station: Sta
     """Return the RNIC behind an Ethernet port of a board."""
     return WholeRnic(
         adapter, ethernet.clock_hz, ethernet.settings, connections=ethernet.connections,
-        ring=ethernet.ring_of(ethernet.connections), memory=ethernet.memory,
+        ring=ethernet.ring_of(ethernet.connections), memory=ethernet.memory, outside=ethernet.in_sdram,
         samples=Samples.GENERATOR if ethernet.samples else None, period=period, station=station,
     )  # fmt: skip
 
@@ -101,6 +103,11 @@ class RnicTop(Elaboratable):
         period = Fraction(ethernet.clock_hz, board.baud)
         m.submodules.rnic = rnic = whole_rnic(ethernet, adapter, period, self.station)
         m.d.comb += rnic.tick.eq(_milliseconds(m, ethernet.clock_hz))
+        if ethernet.in_sdram:
+            m.submodules.sdram = sdram = Sdram(1, ethernet.sdram, ethernet.clock_hz)
+            m.submodules.sdram_pins = phy = SdrPhy(ethernet.sdram, platform.request("sdram", dir="-"))
+            wiring.connect(m, rnic.memory, sdram.port)
+            wiring.connect(m, sdram.dfi, phy.dfi)
         _add_uart(m, platform, rnic)
         _add_led(m, platform, board, rnic.active)
         m.submodules.mdc = mdc = io.Buffer("o", pins.mdc)

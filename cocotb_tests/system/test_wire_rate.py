@@ -27,9 +27,12 @@ from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.cocotb_tests.rtl.mac.bench import mac_bench
 from open_rnic.host_driver.ddp import TAGGED_OCTETS, Opcode
 from open_rnic.host_driver.devices.sim.register_bus import access_register
+from open_rnic.host_driver.devices.sim.sdram_model import SdramModel
 from open_rnic.host_driver.devices.sim.signals import drive, level
 from open_rnic.host_driver.rdma.engine import commands
 from open_rnic.rtl.mac.mac import EARLY, Mac
+from open_rnic.rtl.memory.chips import M12L16161A
+from open_rnic.rtl.memory.sdram import Sdram
 from open_rnic.rtl.rdma.memory_registers import BY_NAME as MEMORY
 from open_rnic.rtl.rdma.registers import BY_NAME as RDMA
 from open_rnic.rtl.rdma.registers import Right
@@ -54,19 +57,24 @@ SEGMENT = 1440  # octets of an RDMA Write in a full frame: the most for which it
 FRAME = PREAMBLE + ETHERNET + IP + TCP + ULPDU_LENGTH + TAGGED_OCTETS + SEGMENT + CRC + FCS + GAP
 MICROSECONDS = 5000
 NS = 8  # of a cycle
+BOARD_HZ = 50_000_000
 OUTSTANDING = 16  # messages that an engine takes at once
 
 
 class Joined(wiring.Component):
     """Two RNICs and their MACs. The outputs are the octets at GMII, and the counts of the MACs.
 
-    As on a board, one data path serves several connections.
+    As on a board, one data path serves several connections. With a chip of SDRAM, that is their memory.
     """
 
-    def __init__(self, ring=16384, connections=1):
+    def __init__(self, ring=16384, connections=1, chip=None):
+        self.chip = chip
         config = EngineConfig(send_ring=ring, receive_ring=ring)
         rnic = Rnic if connections == 1 else SharedRnic
-        self.rnics = {side: rnic(connections, config, memory=OCTETS, station=STATIONS[side]) for side in SIDES}
+        self.rnics = {
+            side: rnic(connections, config, memory=OCTETS, outside=chip is not None, station=STATIONS[side])
+            for side in SIDES
+        }
         self.macs = {side: Mac(early=EARLY) for side in SIDES}
         members = {"bus": self.rnics["a"].signature.members["bus"], "tick": In(1), "valid": Out(1), "data": Out(8),
                    "discards": Out(12)}  # fmt: skip
@@ -80,6 +88,11 @@ class Joined(wiring.Component):
             wiring.connect(m, mac.rx_frames, rnic.rx_frames)
             wiring.connect(m, rnic.tx_frames, mac.tx_frames)
             wiring.connect(m, wiring.flipped(getattr(self, f"{side}_bus")), rnic.bus)
+            if self.chip is not None:
+                m.submodules[f"sdram_{side}"] = sdram = Sdram(1, self.chip, BOARD_HZ)
+                m.submodules[f"chip_{side}"] = chip = SdramModel(self.chip, BOARD_HZ)
+                wiring.connect(m, rnic.memory if hasattr(rnic, "waits") else rnic.memory[0], sdram.port)
+                wiring.connect(m, sdram.dfi, chip.dfi)
             receives, sends, counts = self.macs[other].rx_octets, mac.tx_octets, mac.counts
             m.d.comb += [
                 rnic.tick.eq(getattr(self, f"{side}_tick")),
@@ -355,15 +368,23 @@ def test_rdma_writes_fill_the_wire(sides, connections, least, tmp_path):
     write(sides, tmp_path, least, 16384 // connections, 16 if connections == 1 else 20, connections)
 
 
-def write(sides, folder, least, ring=16384, core=16, connections=1):
+@long("minutes; test_sdram.py holds the memory to its rate")
+@pytest.mark.parametrize(("sides", "connections", "least"), FILLED)
+def test_rdma_writes_from_sdram_to_sdram_fill_the_wire(sides, connections, least, tmp_path):
+    """At the clock of boards, with the SDRAM of a 5A-75B."""
+    write(sides, tmp_path, least, 16384 // connections, 20, connections, M12L16161A)
+
+
+def write(sides, folder, least, ring=16384, core=16, connections=1, chip=None):
     parameters = {"sides": sides, "least": least}
-    run(writes_leave_back_to_back, folder, ring, core, connections, parameters)
+    run(writes_leave_back_to_back, folder, ring, core, connections, parameters, chip=chip)
 
 
-def run(bench, folder, ring=16384, core=16, connections=1, parameters=None, *, is_dirty=False, seed=None):
+def run(bench, folder, ring=16384, core=16, connections=1, parameters=None, *, chip=None, is_dirty=False, seed=None):
     clocks = {"core": core, "rx": 8, "tx": 8}
     given = {**clocks, "connections": connections, "outcome": str(folder / "figures"), **(parameters or {})}
-    made = partial(dirty, partial(Joined, ring, connections), 1) if is_dirty else partial(Joined, ring, connections)
+    made = partial(Joined, ring, connections, *([chip] if chip else []))
+    made = partial(dirty, made, 1) if is_dirty else made
     simulate(made, bench, parameters=given, seed=seed)
 
 

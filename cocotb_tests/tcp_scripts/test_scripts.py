@@ -42,5 +42,5 @@ ALL = 1 << 32  # ms
 def test_the_path_does_what_the_scripts_say_and_what_the_twin_does(turn, longest):
     simulate(
         functools.partial(make, "4", "8192", "8192"), plays_the_scripts,
-        parameters={"turn": turn, "longest": longest}, seconds=1800,
+        parameters={"turn": turn, "longest": longest}, seconds=5400,
     )  # fmt: skip

@@ -17,7 +17,7 @@ __all__ = ["FORMS", "DeviceName", "Rnic", "SerialPort", "SimulatedRnic", "Simula
 
 FORMS = (
     "software", "simulated", "serial:PORT[:BAUD]", "serial:sim:BOARD", "udp:ADDRESS[:PORT]",
-    "udp:sim:BOARD[:CONNECTIONS]",
+    "udp:sim:BOARD[:CONNECTIONS][:sdram]",
 )  # fmt: skip
 _SERIAL, _UDP, _SIMULATED = "serial:", "udp:", "sim:"
 
@@ -84,7 +84,7 @@ class UdpRnic(Rnic):
 
 @dataclass(frozen=True)
 class SimulatedRnic(Rnic):
-    """A board in Verilator; ``place`` is BOARD[:CONNECTIONS]."""
+    """A board in Verilator; ``place`` is BOARD[:CONNECTIONS][:sdram]."""
 
     place: str
 
@@ -155,4 +155,7 @@ def _port(place: str) -> Ethernet:
     need("boards")
     from open_rnic.boards import find_rnic
 
-    return find_rnic(place)
+    port = find_rnic(place)
+    if port.in_sdram:
+        need("litex")
+    return port

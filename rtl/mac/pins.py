@@ -4,6 +4,7 @@ from amaranth.hdl import ClockDomain, ClockSignal, Module, Signal
 from amaranth.lib import io
 from amaranth.lib.cdc import FFSynchronizer
 
+from open_rnic.rtl.lib.platforms import is_board
 from open_rnic.rtl.mac.ddr import delayed
 from open_rnic.rtl.mac.registers import Speed
 
@@ -21,7 +22,7 @@ def pin(pins, *names: str):
 def clock_of(m: Module, platform, name: str, port, hertz: float, *, delay: int = 0) -> Signal:
     """Return the clock at a pin, which has at most ``hertz``."""
     m.submodules[name] = buffer = io.Buffer("i", port)
-    if platform is not None:
+    if is_board(platform):
         platform.add_clock_constraint(port.io, hertz)
     return delayed(m, platform, name, buffer.i, delay)
 

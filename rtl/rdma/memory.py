@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.rdma.layouts import MemoryPort, word_bits
 
-__all__ = ["BlockMemory", "MemoryHub", "check_memory"]
+__all__ = ["BlockMemory", "MemoryHub", "add_memory", "check_memory", "memory_members"]
 
 
 def check_memory(lanes: int, octets: int) -> None:
@@ -16,6 +16,20 @@ def check_memory(lanes: int, octets: int) -> None:
     least = 8 * lanes
     if not least <= octets <= 1 << 30 or octets & (octets - 1):
         raise ValueError(f"a memory of {lanes} lanes must have a power of 2 of octets from {least} on, not {octets!r}")
+
+
+def memory_members(lanes: int, outside: bool) -> dict:
+    """Return the port of a component whose memory is outside of it, if it is."""
+    return {"memory": Out(MemoryPort(lanes))} if outside else {}
+
+
+def add_memory(m: Module, component, port, octets: int) -> None:
+    """Connect ``port`` with the memory outside of ``component``, or with a block RAM if it has no port for it."""
+    if "memory" in component.signature.members:
+        wiring.connect(m, port, wiring.flipped(component.memory))
+    else:
+        m.submodules.memory = memory = BlockMemory(component.lanes, octets)
+        wiring.connect(m, port, memory.port)
 
 
 class BlockMemory(wiring.Component):

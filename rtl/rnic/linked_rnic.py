@@ -15,6 +15,7 @@ from open_rnic.rtl.link.uart import Uart
 from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
 from open_rnic.rtl.mpa.stream_window import StreamWindow
 from open_rnic.rtl.net.layouts import Frame
+from open_rnic.rtl.rdma.memory import memory_members
 from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.registers import of_connections, words_of
 from open_rnic.rtl.registers.bank import RegisterBank
@@ -44,7 +45,7 @@ class LinkedRnic(wiring.Component):
 
     Parameters
     ----------
-    connections, config, memory, samples, station
+    connections, config, memory, outside, samples, station
         See :class:`.Rnic`. With ``config.memory``, the rings of TCP lie behind memory ports; only for more than one
         connection.
     period : length of a bit of the UART in clock cycles
@@ -64,13 +65,17 @@ class LinkedRnic(wiring.Component):
         See :class:`.Link`; suitable for an LED.
     receive_memory, send_memory : Out, :class:`.MemoryPort`
         With ``config.memory``: of the rings of TCP, see :func:`.ring_members`.
+    memory : Out, :class:`.MemoryPort`
+        Of the RDMA engine, if its memory is outside.
 
     """
 
     def __init__(self, connections: int = 1, config: EngineConfig | None = None, *, memory: int,
                  period: Fraction | int, size: int = 1024, samples: Samples | None = None,
-                 station: Station | None = None):  # fmt: skip
-        options = {"memory": memory, "samples": samples, "station": station, "udp_ports": (LINK_PORT,)}
+                 station: Station | None = None, outside: bool = False):  # fmt: skip
+        options = {
+            "memory": memory, "outside": outside, "samples": samples, "station": station, "udp_ports": (LINK_PORT,),
+        }  # fmt: skip
         self.is_shared = connections > 1
         has_memory = config is not None and config.memory is not None
         if has_memory and not self.is_shared:
@@ -81,9 +86,10 @@ class LinkedRnic(wiring.Component):
             if self.is_shared
             else Rnic(connections, config, **options)
         )
+        self._outside = outside
         self.link = Link(1, size=size, address_bits=16, crc_bits=4)
         self.datagrams = DatagramPort(size)
-        self.memory = memory
+        self.octets = memory
         self.period = period
         super().__init__({
             "rx_frames": In(stream.Signature(Frame())), "tx_frames": Out(packet(1)),
@@ -91,6 +97,7 @@ class LinkedRnic(wiring.Component):
             "rx": In(1, init=1), "tx": Out(1, init=1), "active": Out(1),
             **({"samples": self.rnic.signature.members["samples"]} if samples is Samples.PORT else {}),
             **{name: self.rnic.signature.members[name] for name in self._memories},
+            **memory_members(1, outside),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -105,6 +112,10 @@ class LinkedRnic(wiring.Component):
             connect(m, window.tx_ulpdu, rnic.tx_ulpdu[0])
             connect(m, rnic.rx_ulpdu[0], window.rx_ulpdu)
             m.d.comb += window.reset.eq(rnic.reset)
+            if self._outside:
+                connect(m, rnic.memory[0], flipped(self.memory))
+        else:
+            expose(m, rnic, self, ("memory",))
         connect(m, flipped(self.rx_frames), rnic.rx_frames)
         connect(m, rnic.tx_frames, flipped(self.tx_frames))
         expose(m, rnic, self, ("samples", *self._memories))
@@ -116,7 +127,7 @@ class LinkedRnic(wiring.Component):
             bank.IDENTITY.value.eq(IDENTITY),
             *bank.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
             *bank.show("CAPABILITIES", connections=rnic.connections, shared=self.is_shared,
-                       memory=self.memory.bit_length() - 1),
+                       memory=self.octets.bit_length() - 1),
             *bank.show("PENDING", path=rnic.irq[0], mac=self.mac_irq, rings=failed),
             *(Cat(getattr(bank, each).value for each in words_of(name, rnic.connections)).eq(bits)
               for name, bits in (("EVENTS", rnic.irq[1:]), ("ENGINES", rnic.rdma_irq), ("STREAMS", waits))),

@@ -23,9 +23,9 @@ from open_rnic.rtl.tcp.path_control import PathControl
 __all__ = ["Rnic", "join"]
 
 
-def _datapath(rdma: Mapping[str, int] | None, memory: int, samples: Samples | None):
+def _datapath(rdma: Mapping[str, int] | None, memory: int, samples: Samples | None, outside: bool):
     if memory:
-        return BlockRdmaDatapath(1, memory, samples, **(rdma or {}))
+        return BlockRdmaDatapath(1, memory, samples, outside=outside, **(rdma or {}))
     return MpaDatapath(1) if rdma is None else RdmaDatapath(1, **rdma)
 
 
@@ -67,7 +67,8 @@ class Rnic(wiring.Component):
     config
         See :class:`.NetworkPath`. The rings of TCP are in block RAM.
     rdma : the parameters of each :class:`.RdmaDatapath`; None: there is none, unless ``memory`` is given
-    memory : octets of block RAM for each RDMA engine, a power of 2; 0: the memory is outside
+    memory : octets of memory for each RDMA engine, a power of 2, which the host accesses, too; 0: it does not
+    outside : that memory is no block RAM, but lies behind a port, as it does without ``memory``
     samples : with ``memory``: where the samples of the sample writer come from; None: there is none. One connection
     station : the addresses at power-on
     udp_ports
@@ -97,7 +98,8 @@ class Rnic(wiring.Component):
 
     def __init__(self, connections: int = 1, config: EngineConfig | None = None, *,
                  rdma: Mapping[str, int] | None = None, memory: int = 0, samples: Samples | None = None,
-                 station: Station | None = None, udp_ports: Iterable[int] = ()):  # fmt: skip
+                 station: Station | None = None, udp_ports: Iterable[int] = (),
+                 outside: bool = False):  # fmt: skip
         if config is not None and config.memory is not None:
             raise ValueError("an Rnic has the rings of TCP in block RAM; a SharedRnic may have them outside")
         if samples is not None and (connections > 1 or not memory):
@@ -106,9 +108,9 @@ class Rnic(wiring.Component):
         self.connections = connections
         self.station = station
         self.has_rdma = rdma is not None or bool(memory)
-        self.has_port = self.has_rdma and not memory
+        self.has_port = self.has_rdma and (outside or not memory)
         self.has_udp = bool(self.path.net.receiver.udp_ports)
-        self.datapaths = [_datapath(rdma, memory, samples) for _ in range(connections)]
+        self.datapaths = [_datapath(rdma, memory, samples, outside) for _ in range(connections)]
         self.samplers = [each.path.sampler for each in self.datapaths] if samples else []
         members = self.path.signature.members
         super().__init__({

@@ -14,7 +14,7 @@ from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
 from open_rnic.rtl.rdma.block_datapath import WINDOW_PAGE
 from open_rnic.rtl.rdma.datapath import ENGINE_PAGE
 from open_rnic.rtl.rdma.engine import RdmaEngine
-from open_rnic.rtl.rdma.memory import BlockMemory
+from open_rnic.rtl.rdma.memory import add_memory, check_memory, memory_members
 from open_rnic.rtl.rdma.memory_window import MemoryWindow
 from open_rnic.rtl.rdma.sampling import Sampler, Samples, is_of_samples
 from open_rnic.rtl.registers import EventKind
@@ -45,6 +45,7 @@ class SharedDatapath(wiring.Component):
     connections : number of connections, a power of 2 from 2 to 64
     ring : octets of a connection's ring for received octets
     memory : octets of the memory, which serves all connections, a power of 2
+    outside : the memory is no block RAM, but lies behind the port ``memory``
     lanes : width of the rings, of all streams and of memory in 32-bit lanes
     samples : where the samples of the :class:`.Sampler` come from; None: there is none
     options
@@ -69,11 +70,13 @@ class SharedDatapath(wiring.Component):
         Interrupts of MPA and of the engine; a received word waits for the host.
     samples, tick
         See :class:`.Sampler`; absent without.
+    memory : Out, :class:`.MemoryPort`
+        The memory, if it is outside.
 
     """
 
     def __init__(self, connections: int, ring: int, memory: int, lanes: int = 1, samples: Samples | None = None,
-                 **options: int):  # fmt: skip
+                 outside: bool = False, **options: int):  # fmt: skip
         self.connections = connections
         self.lanes = lanes
         self.mpa = SharedMpa(connections, lanes, store_and_forward=2048, keep_terminates=True)
@@ -81,7 +84,8 @@ class SharedDatapath(wiring.Component):
         self.sampler = None
         if samples is not None:
             self.sampler = Sampler(lanes, generates=samples is Samples.GENERATOR, connections=connections)
-        self.memory = BlockMemory(lanes, memory)
+        check_memory(lanes, memory)
+        self.memory_octets = memory
         self.watcher = Watcher(connections, ring, lanes)
         number, each = connection_shape(connections), connections
         super().__init__({
@@ -92,18 +96,18 @@ class SharedDatapath(wiring.Component):
             "irq": Out(each), "rdma_irq": Out(each), "waits": Out(each),
             **({name: member for name, member in self.sampler.signature.members.items() if name in _OF_SAMPLES}
                if self.sampler else {}),
+            **memory_members(lanes, outside),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.mpa = mpa = self.mpa
         m.submodules.engine = engine = self.engine
-        m.submodules.memory = memory = self.memory
-        m.submodules.window = window = MemoryWindow(self.lanes, memory.octets, self.connections)
+        m.submodules.window = window = MemoryWindow(self.lanes, self.memory_octets, self.connections)
         m.submodules.watcher = self.watcher
         m.submodules.streams = streams = SharedStreams(self.connections, self.lanes)
         wiring.connect(m, self._sample(m) if self.sampler else engine.memory, window.port)
-        wiring.connect(m, window.main, memory.port)
+        add_memory(m, self, window.main, self.memory_octets)
         m.d.comb += [self.irq.eq(mpa.irq), self.rdma_irq.eq(engine.irq), self.waits.eq(streams.waits)]
         self._report(m, streams)
         self._receive(m, streams)

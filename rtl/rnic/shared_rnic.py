@@ -7,6 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from open_rnic.rtl.lib.ports import expose
+from open_rnic.rtl.rdma.memory import memory_members
 from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 from open_rnic.rtl.rnic.registers import PAGE_BITS
@@ -33,7 +34,8 @@ class SharedRnic(wiring.Component):
     Parameters
     ----------
     connections : a power of 2 from 2 to 64
-    memory : octets of block RAM, a power of 2
+    memory : octets of memory, a power of 2
+    outside : it is no block RAM, but lies behind the port ``memory``
     config, samples, station, udp_ports
         See :class:`.Rnic`. With ``config.memory``, the rings of TCP lie behind memory ports.
     options
@@ -48,15 +50,17 @@ class SharedRnic(wiring.Component):
     receive_memory, receive_memory_failed, send_memory, send_memory_failed : :func:`.ring_members`
     samples : In, stream of 32 bits
         The samples, with :attr:`.Samples.PORT`.
+    memory : Out, :class:`.MemoryPort`
+        The memory, if it is outside.
 
     """
 
     def __init__(self, connections: int, config: EngineConfig | None = None, *, memory: int,
                  samples: Samples | None = None, station: Station | None = None, udp_ports: Iterable[int] = (),
-                 **options: int):  # fmt: skip
+                 outside: bool = False, **options: int):  # fmt: skip
         self.path = NetworkPath(connections, config, udp_ports=udp_ports, tag=Tag(connections))
         self.datapath = SharedDatapath(
-            connections, self.path.engine.config.receive_ring, memory, samples=samples, **options
+            connections, self.path.engine.config.receive_ring, memory, samples=samples, outside=outside, **options
         )
         self.samplers = [each for each in (self.datapath.sampler,) if each]
         self.connections = connections
@@ -67,6 +71,7 @@ class SharedRnic(wiring.Component):
             "bus": In(RegisterBus(PAGE_BITS + (connections + 1).bit_length())),
             "irq": Out(1 + connections), "rdma_irq": Out(connections), "waits": Out(connections),
             **({"samples": In(stream.Signature(32))} if samples is Samples.PORT else {}),
+            **memory_members(1, outside),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -78,7 +83,7 @@ class SharedRnic(wiring.Component):
         connect(m, path.shown, datapath.rings)
         connect(m, datapath.to_send, path.to_send)
         expose(m, path, self, _OF_PATH)
-        expose(m, datapath, self, ("samples", "tick"))
+        expose(m, datapath, self, ("samples", "tick", "memory"))
         page = self.bus.address[PAGE_BITS:]
         m.d.comb += [
             path.tick.eq(self.tick),

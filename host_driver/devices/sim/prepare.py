@@ -36,7 +36,8 @@ def find(what: str, *arguments: str, waves: bool = False) -> tuple[str, Simulati
 
     ``what`` is a key of MAKERS; ``arguments`` are those of the function ``make`` in its module.
     """
-    sources = "open_rnic.rtl", MAKERS[what], *(f"{__package__}.{name}" for name in ("layout", "slow_memory"))
+    parts = (f"{__package__}.{name}" for name in ("layout", "sdram_model", "slow_memory"))
+    sources = "open_rnic.rtl", MAKERS[what], *parts
     return recall(" ".join((what, *arguments)), sources, waves=waves)
 
 

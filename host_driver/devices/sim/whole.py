@@ -14,12 +14,15 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.host_driver.devices.sim.layout import STATION, WHOLE
 from open_rnic.host_driver.devices.sim.path import ticks
 from open_rnic.host_driver.devices.sim.rings import Simulated
+from open_rnic.host_driver.devices.sim.sdram_model import SdramModel
 from open_rnic.host_driver.devices.sim.slow_memory import slow_memories
 from open_rnic.host_driver.net.host import local_mac
 from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.mac.layouts import LinkState, RxOctets, TxOctets
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.registers import LinkSource, Speed
+from open_rnic.rtl.memory.chips import CHIPS, Chip
+from open_rnic.rtl.memory.sdram import Sdram
 from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.rnic.whole_rnic import WholeRnic
 from open_rnic.rtl.tcp.config import RingMemory, Station
@@ -120,10 +123,12 @@ class GmiiCable(wiring.Component):  # type: ignore[misc]
 class SimulatedWhole(Simulated):
     """The RNIC that boards contain, with a cable, whose ends are rings.
 
-    ``options`` are those of :class:`.WholeRnic`. With ``rings``, the rings of TCP lie in slow memories.
+    ``options`` are those of :class:`.WholeRnic`. With ``rings``, the rings of TCP lie in slow memories; with ``sdram``,
+    the memory of the RDMA engine is that SDRAM.
     """
 
-    def __init__(self, **options: Any):
+    def __init__(self, sdram: Chip | None = None, **options: Any):
+        self._sdram = sdram
         self._options = options
         super().__init__(WHOLE)
 
@@ -144,8 +149,16 @@ class SimulatedWhole(Simulated):
 
         in_core = DomainRenamer("core")
         cable = GmiiCable()
-        whole = WholeRnic(cable, _GMII_HZ // 2, PhySettings(), source=LinkSource.IN_BAND, **self._options)
+        whole = WholeRnic(
+            cable, _GMII_HZ // 2, PhySettings(), source=LinkSource.IN_BAND, outside=self._sdram is not None,
+            **self._options,
+        )  # fmt: skip
         m.submodules.rnic = rnic = in_core(whole)
+        if self._sdram is not None:
+            m.submodules.sdram = sdram = in_core(Sdram(1, self._sdram, _GMII_HZ // 2))
+            m.submodules.sdram_model = model = in_core(SdramModel(self._sdram, _GMII_HZ // 2))
+            wiring.connect(m, rnic.memory, sdram.port)
+            wiring.connect(m, sdram.dfi, model.dfi)
         for name, memory in slow_memories(whole.core.rnic.path, LATENCY, seed=1).items():
             m.submodules[name] = slow = in_core(memory)
             wiring.connect(m, getattr(rnic, name), slow.port)
@@ -163,10 +176,12 @@ class SimulatedWhole(Simulated):
 def make(connections: str, ring: str, memory: str, *options: str) -> SimulatedWhole:
     """Return an RNIC: its connections, the octets of their rings each way and of their memory.
 
-    Options are ``samples``, those of a generator, and ``outside``: rings in a memory outside of the FPGA.
+    Options are ``samples``, those of a generator, ``outside``: rings in a memory outside of the FPGA, and the name of
+    a chip of SDRAM, which is the memory then.
     """
+    chips = [chip for chip in CHIPS if chip.name in options]
     return SimulatedWhole(
         connections=int(connections), ring=int(ring), memory=int(memory), period=_UART,
         samples=Samples.GENERATOR if "samples" in options else None, station=Station.of(local_mac(STATION.ip), STATION),
-        rings=RingMemory() if "outside" in options else None,
+        rings=RingMemory() if "outside" in options else None, sdram=chips[0] if chips else None,
     )  # fmt: skip

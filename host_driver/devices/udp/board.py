@@ -16,11 +16,15 @@ __all__ = ["SimulatedBoard", "parameters"]
 
 
 def parameters(name: str) -> tuple[str, ...]:
-    """Return the parameters of the simulation of BOARD[:CONNECTIONS]; raises ValueError for an unsuitable board."""
+    """Return the parameters of the simulation of BOARD[:CONNECTIONS][:sdram].
+
+    Raises ValueError for an unsuitable board.
+    """
     ethernet = find_rnic(name)
     number = ethernet.connections
     sizes = str(number), str(ethernet.ring_of(number)), str(ethernet.memory)
-    return *sizes, *(name for name in ("samples", "outside") if getattr(ethernet, name))
+    chip = (ethernet.sdram.name,) if ethernet.in_sdram and ethernet.sdram else ()
+    return *sizes, *(name for name in ("samples", "outside") if getattr(ethernet, name)), *chip
 
 
 class SimulatedBoard(FrameSocket):
@@ -28,7 +32,7 @@ class SimulatedBoard(FrameSocket):
 
     @classmethod
     async def open(cls, name: str) -> SimulatedBoard:
-        """Start the board with this name, or with BOARD:CONNECTIONS. The first of a kind is built, which takes minutes.
+        """Start the board with this name, BOARD[:CONNECTIONS][:sdram]; the first of a kind is built, in minutes.
 
         Raises ValueError for a board that is unknown or has no Ethernet, and DeviceError if it cannot be built or
         started.

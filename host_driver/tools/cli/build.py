@@ -30,6 +30,10 @@ def _address(text: str | StaticAddress) -> StaticAddress:
         raise UsageError(f"--address: {error}") from None
 
 
+def _memory(text: str) -> int | str:
+    return text if text == "sdram" else whole_number(text)
+
+
 def build(
     board: Annotated[str, typer.Argument(metavar="BOARD", help="A board that `rnic boards` lists.")],
     core: CoreOption = None,
@@ -48,10 +52,10 @@ def build(
         ),
     ] = None,
     memory: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            metavar="OCTETS", parser=whole_number,
-            help="The memory of the RNIC, in block RAM; default: the board's.",
+            metavar="OCTETS|sdram", parser=_memory,
+            help="The memory of the RNIC, in block RAM, or all of the board's SDRAM; default: the board's block RAM.",
         ),
     ] = None,
     samples: Annotated[
@@ -99,6 +103,8 @@ def build(
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     need("boards")
+    if memory == "sdram":
+        need("litex")
     from open_rnic.boards import find
     from open_rnic.boards.build import BuildError, UnevaluatedError
     from open_rnic.boards.build import build as build_bitstream

@@ -1,0 +1,1 @@
+"""Memory outside of the FPGA: SDRAM behind a memory port."""
