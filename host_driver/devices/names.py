@@ -94,6 +94,11 @@ class SimulatedRnic(Rnic):
         return int(_port(self.place).connections)
 
     @property
+    def in_sdram(self) -> bool:
+        """Whether the memory is the board's SDRAM."""
+        return bool(_port(self.place).in_sdram)
+
+    @property
     def board(self) -> str:
         """The name of the board."""
         return self.place.partition(":")[0]

@@ -33,7 +33,7 @@ from open_rnic.rtl.rdma.registers import BY_NAME
 from open_rnic.rtl.registers import Model, Role
 
 if TYPE_CHECKING:
-    from open_rnic.host_driver.rdma.memory import Gather
+    from open_rnic.host_driver.rdma.memory import Gather, Region
     from open_rnic.host_driver.rdma.work import ReceiveRequest
 
 _PAUSE = 0.1  # seconds before a listener retries a call that the system refused
@@ -115,6 +115,7 @@ class ConnectionRequest:
         self.ord = enhanced.ord if enhanced else None
         self.options: Options = listener.options  # of the listener
         self.stags: StagTable = listener.stags
+        self.device = path
         self._request = request
         self._path = path
         self._watch = watch
@@ -122,7 +123,7 @@ class ConnectionRequest:
 
     async def accept(
         self,
-        private_data: bytes = b"",
+        private_data: bytes | Callable[[Callable[..., Region]], bytes] = b"",
         *,
         config: Config | None = None,
         options: Options | None = None,
@@ -130,6 +131,9 @@ class ConnectionRequest:
         receives: Sequence[ReceiveRequest | Gather] = (),
     ) -> Connection:
         """Accept; returns when the connection is established, in the peer-to-peer model after the RTR.
+
+        ``private_data`` may be a function that returns the octets, and takes one that registers buffers for this
+        connection, as ``Connection.register`` does: so the Reply can have the place of memory of the device.
 
         ``receives`` are buffers that are posted before any message of the peer can arrive: a peer may send as soon as
         it has the Reply. A ``ReceiveRequest`` completes through ``Options.receive_cq``, any other buffer through
@@ -160,6 +164,8 @@ class ConnectionRequest:
             await self._release()
             raise
         try:
+            if callable(private_data):
+                private_data = private_data(partial(domain.register, stream=stream))
             if config is not None:
                 config = await _within(config, self._path)
             prepare = partial(prepare_stream, stream, options)

@@ -307,8 +307,8 @@ class OffloadStream(Stream):
         return receive
 
     def check_memory(self, view: View) -> None:
-        """See Stream: the device's memory is memory of this stream."""
-        if isinstance(view, DeviceBuffer) and view.memory is not self._memory:
+        """See Stream: memory of the device, which its connections share, is memory of this stream."""
+        if isinstance(view, DeviceBuffer) and view.memory.places is not self._memory.places:
             super().check_memory(view)
 
     def _map_message(self, work: Work) -> None:

@@ -56,7 +56,7 @@ def _phy(chip: Chip) -> Any:
 
 
 def _module(chip: Chip, clock_hz: int) -> Any:
-    made = getattr(_package("litedram.modules"), chip.name)(clock_hz, f"1:{_PHASES}")
+    made = vars(_package("litedram.modules"))[chip.name](clock_hz, f"1:{_PHASES}")
     geometry = made.geom_settings
     known = (1 << geometry.bankbits, 1 << geometry.rowbits, 1 << geometry.colbits)
     if known != (chip.banks, chip.rows, chip.columns):

@@ -98,7 +98,7 @@ class Sdram(wiring.Component):
         phase = self.dfi.p0
 
         def field(name):
-            return Array(int(getattr(step, name)) for step in steps)[number]
+            return Array(int(vars(step)[name]) for step in steps)[number]
 
         with m.If(~self.ready):
             m.d.comb += [

@@ -15,7 +15,7 @@ from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.rdma.perftest import Program
 from open_rnic.host_driver.rdma.samples import SampleReader
-from open_rnic.host_driver.rdma.shared import share
+from open_rnic.host_driver.rdma.shared import memory_of, share
 from open_rnic.host_driver.tools.cli.endpoint import serve_all
 from open_rnic.host_driver.tools.cli.perftest import ProgramName
 
@@ -205,6 +205,25 @@ def test_memory_of_a_device_is_in_the_buffer_when_the_peer_has_gone(device, octe
 
     asyncio.run(main())
     assert memory == bytes(octets - 5) + b"12345"
+
+
+def test_memory_of_the_device_itself_is_shared_and_not_copied():
+    async def main():
+        async def opened():
+            return SoftwareDevice(offload=True, octets=32768)
+
+        async with await rdma.listen(device=opened) as listener:
+            port = listener.address[1]
+            client = asyncio.create_task(visit(port, leave_octets))
+            request = await listener.request()
+            memory = memory_of(request.device, 1000)
+            assert isinstance(memory, rdma.DeviceBuffer)
+            memory.write(bytes(1000))
+            assert await share(request, memory) is None
+            await client
+            assert await memory.read() == bytes(995) + b"12345"
+
+    asyncio.run(main())
 
 
 def test_memory_without_octets_is_refused(rnic):  # noqa: F811

@@ -1,4 +1,4 @@
-"""The pins of an SDRAM, with a chip that drives its words for as short as a data sheet allows, and otherwise garbage."""
+"""The pins of an SDRAM, with a chip that drives its words as shortly as it may, and otherwise random octets."""
 
 import functools
 import itertools

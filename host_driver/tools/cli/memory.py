@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from open_rnic.host_driver.tools.cli.common import check_range, interruptible, number, raise_file_limit, with_options
+from open_rnic.host_driver.tools.cli.common import (
+    CommandError,
+    check_range,
+    interruptible,
+    number,
+    raise_file_limit,
+    with_options,
+)
 from open_rnic.host_driver.tools.cli.endpoint import (
     ConnectionOptions,
     ModelOption,
@@ -46,7 +53,7 @@ def memory(
     check_range(1, _MOST, {"--octets": octets})
     config = options.configuration(Role.RESPONDER, model)
     raise_file_limit()
-    interruptible(_serve(bind, port, config, options.network(), bytearray(octets), once))
+    interruptible(_serve(bind, port, config, options.network(), octets, once))
 
 
 async def _serve(
@@ -54,23 +61,32 @@ async def _serve(
     port: int,
     config: Config,
     network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
-    octets: bytearray,
+    octets: int,
     once: bool,
 ) -> None:
-    from open_rnic.host_driver.rdma.shared import share
+    from open_rnic.host_driver.rdma.memory import DeviceBuffer
+    from open_rnic.host_driver.rdma.shared import memory_of, share
 
     async with listening(network, host, port, config) as (listener, _):
-        print(f"{len(octets)} octets at {place(listener.address)}", flush=True)
+        print(f"{octets} octets at {place(listener.address)}", flush=True)
+        memory: bytearray | DeviceBuffer | None = None
         async for request in listener:
-            before = bytes(octets)
             try:
-                if error := await share(request, octets):
+                memory = memory or memory_of(request.device, octets)
+            except ValueError as problem:
+                raise CommandError(f"--octets {octets}: {problem}") from None
+            before = None if isinstance(memory, DeviceBuffer) else bytes(memory)
+            try:
+                if error := await share(request, memory):
                     raise error
             except ConnectionError as error:
                 if once:
                     raise
                 report_failure(request.peer, error)
-            changed = sum(one != other for one, other in zip(before, octets, strict=True))
-            print(f"{place(request.peer)} has gone: {changed} octets have changed", flush=True)
+            if before is None or isinstance(memory, DeviceBuffer):
+                print(f"{place(request.peer)} has gone", flush=True)
+            else:
+                changed = sum(one != other for one, other in zip(before, memory, strict=True))
+                print(f"{place(request.peer)} has gone: {changed} octets have changed", flush=True)
             if once:
                 return

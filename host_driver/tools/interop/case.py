@@ -65,6 +65,7 @@ class Case:
     offloads: bool = True  # whether an RDMA engine has room for its RDMA Reads
     long: bool = False  # whether the case takes so long that it runs only on request
     samples: bool = False  # whether our end must have a sample writer
+    sdram: bool = False  # whether our end must be a board with SDRAM as its memory
     kills: bool = False  # whether the case kills the guest, or leaves it unusable for other cases
     timeout: float = 300.0
     connections: int = 1  # that our end has at a time

@@ -112,6 +112,8 @@ def fitting(cases: Sequence[Case], name: str, plan: Plan | None = None, *, offlo
     for case in cases:
         if attached and (case.octets or (case.samples and not board)):
             continue
+        if case.sdram and not (isinstance(device, names.SimulatedRnic) and device.in_sdram):
+            continue
         if board and (case.large or case.connections > most):
             continue
         if board and case.smaller:

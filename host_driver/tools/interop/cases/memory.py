@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 
+from open_rnic.host_driver.rdma.memory import DeviceBuffer
 from open_rnic.host_driver.rdma.shared import share
 from open_rnic.host_driver.tools.interop.case import Case, Finding, Setting, check
 from open_rnic.host_driver.tools.interop.cases.offers import printed
 from open_rnic.host_driver.tools.interop.judge import Expected
 from open_rnic.host_driver.tools.interop.qemu import Output
 
-_OCTETS = 12_000  # which fit into the memory of a board
+_OCTETS = 12_000  # which fit into the block RAM of a board
+_SDRAM = 2 << 20
 _OFFSET, _LINES = 1001, 2000
 
 
@@ -37,6 +39,32 @@ async def _memory(setting: Setting) -> Finding:
     return Finding(setting.reply, f"{_OCTETS} octets read, {len(text)} written, all tested: unchanged")
 
 
+async def _sdram(setting: Setting) -> Finding:
+    """The program tests all of the board's memory, writes all of it, and reads it back; we look at a part."""
+    listener = await setting.listen()
+    memory: DeviceBuffer | None = None
+
+    async def run(command: str) -> Output:
+        nonlocal memory
+        program = setting.run(command.format(f"memory {setting.host} {listener.address[1]}"))
+        request = await setting.request(listener, program)
+        memory = memory or DeviceBuffer(request.device, _SDRAM)
+        error = await share(request, memory)
+        check(error is None, f"the connection ended with {error}")
+        return await program
+
+    printed(await run("{} test"), f"all {_SDRAM} octets are as written")
+    lines = f"seq 100000 400000 | head -c {_SDRAM}"
+    text = "".join(f"{n}\n" for n in range(100_000, 400_001)).encode()[:_SDRAM]
+    output = await run(f"{lines} | {{}} write")
+    check(output.status == 0, f"the program printed {' | '.join(output.lines)}")
+    printed(await run("{} read | sha256sum"), f"{hashlib.sha256(text).hexdigest()}  -")
+    assert memory is not None
+    part = slice(_SDRAM - 5000, _SDRAM)
+    check(await memory.part(part).read() == text[part], "the memory differs from the octets that the guest wrote")
+    return Finding(setting.reply, f"{_SDRAM} octets tested, written and read: unchanged")
+
+
 CASES = (
     Case(
         "memory-from-guest",
@@ -44,5 +72,14 @@ CASES = (
         "RFC 5040 §5.5 rule 12: an RDMA Read returns the octets of an RDMA Write before it",
         _memory,
         Expected(least=(_OCTETS, 2 * _OCTETS)),
+    ),
+    Case(
+        "sdram-from-guest",
+        "the same with 2 MiB of a board's SDRAM, all of which the program writes and reads back",
+        "RFC 5040 §5.5 rule 12: an RDMA Read returns the octets of an RDMA Write before it",
+        _sdram,
+        Expected(least=(2 * _SDRAM, 2 * _SDRAM)),
+        sdram=True,
+        timeout=1200.0,
     ),
 )
