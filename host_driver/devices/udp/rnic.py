@@ -232,7 +232,7 @@ class UdpPath(MemoryWindow, DeviceWithTcp):
         self._rnic._match_version("the registers", version, mpa.VERSION)
         if engine == rdma.IDENTITY and octets:
             self._rnic._match_version("the RDMA engine's registers", engine_version, rdma.VERSION)
-            self.memory = CopiedMemory(self, octets)
+            self.memory = CopiedMemory(self, octets, Places(octets))
 
     def _read(self, register: str) -> asyncio.Future[int]:
         return self._rnic.read(self._data.page, register)
