@@ -12,7 +12,7 @@ from open_rnic.rtl.rdma.header_reader import Header, PayloadBeat
 from open_rnic.rtl.rdma.layouts import word_bits
 from open_rnic.rtl.rdma.message_loader import MessageLoader
 from open_rnic.rtl.rdma.read_counter import ReadCounter
-from open_rnic.rtl.rdma.realigner import Realigner
+from open_rnic.rtl.rdma.realigner import Realigner, Turned
 from open_rnic.rtl.rdma.receiver import RdmaReceiver
 from open_rnic.rtl.rdma.regions import MAY_INVALIDATE, Access, RegionTable
 from open_rnic.rtl.rdma.registers import Command, Right
@@ -99,12 +99,14 @@ def _(m, realigner):
             begin.eq(Mux(piece.first, piece.at, realigner["next_place"])),
             end.eq(Mux(piece.first, piece.at, realigner["next_place"]) + piece.count),
         ]
-    turned, ends, tail, has = (realigner[name] for name in ("turned_valid", "ends", "tail", "has"))
-    m.states(~turned | (realigner["here"] == Cat((n >= begin) & (n < end) for n in range(octets))))
-    m.states(~turned | (realigner["beyond"] == Cat(n + octets < end for n in range(octets))))
-    m.states(~turned | ((realigner["fills"] == (end >= octets)) & (realigner["runs_over"] == (end > octets))))
-    m.states(~turned | (realigner["end_place"] == Mux(end > octets, end - octets, end)))
-    m.states(~turned | ((end >= begin) & (end - begin <= octets)), ~tail | (turned & ends & realigner["runs_over"]))
+    turned, tail, has = (realigner[name] for name in ("turned_valid", "tail", "has"))
+    rotated = Turned(realigner.lanes)(realigner["turned"])
+    ends = rotated.ends
+    m.states(~turned | (rotated.here == Cat((n >= begin) & (n < end) for n in range(octets))))
+    m.states(~turned | (rotated.beyond == Cat(n + octets < end for n in range(octets))))
+    m.states(~turned | ((rotated.fills == (end >= octets)) & (rotated.runs_over == (end > octets))))
+    m.states(~turned | (rotated.end == Mux(end > octets, end - octets, end)))
+    m.states(~turned | ((end >= begin) & (end - begin <= octets)), ~tail | (turned & ends & rotated.runs_over))
     m.states(~(inside & turned & ends), inside | ~turned | ends)
     m.states(inside | turned | ((has == 0) & ~realigner["begun"]))
     m.states(runs == (o.valid & word.last) + (turned & ends) + inside, ~(o.valid & ~word.last) | inside | turned)
@@ -123,13 +125,13 @@ def _(m, realigner):
     m.states(~(moving & ~realigner["begun"]) | (begin >= at))
     m.states(~moving | (has == Cat(among(base + n, base + begin) for n in range(octets))))
     m.states(~(making & ~moving) | (has == Cat(among(base + n, fed) for n in range(octets))))
-    m.states(~(making & tail) | (base + realigner["end_place"] == fed))
+    m.states(~(making & tail) | (base + rotated.end == fed))
     m.states(~(making & ~turned) | ((fed >= base) & (fed < base + octets)))
     m.states(~(watched & seen) | among(place, fed), ~seen | watched)
     in_kept = making & seen & (place >= base) & ~(moving & (place >= base + begin))
     m.states(~in_kept | (realigner["kept"].word_select(lane_of_place, 8)[0] == bit))
     in_turned = moving & seen & (place >= base + begin)
-    m.states(~in_turned | (realigner["turned_data"].word_select(lane_of_place, 8)[0] == bit))
+    m.states(~in_turned | (rotated.data.word_select(lane_of_place, 8)[0] == bit))
 
 
 _AGAIN = Signal()  # resets the table in any cycle; its memories keep their words
@@ -832,7 +834,7 @@ def _(m, sender):
     m.always(~ends | ((octets + 3)[2:] == (word.payload.octets + 3)[2:]))
     m.states(sender["spoilt"] == wrong, ~sender.failed | wrong)
     for valid, end in (
-        (sender["realigner"]["turned_valid"], sender["realigner"]["end_place"]),
+        (sender["realigner"]["turned_valid"], Turned(sender.lanes)(sender["realigner"]["turned"]).end),
         (word.valid, word.payload.octets),
     ):
         m.states(~valid | ((end != 0) & (end <= 4 * sender.lanes)))

@@ -126,22 +126,36 @@ class HeaderReader(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        octets = 4 * self.lanes
         beat = self.i.payload
-        of = connection_of(beat)
-        has_passed = self.passed.bit_select(of, 1)
         inside = Signal()  # the ULPDU has begun
-        number = Signal(range(HEADER_WORDS + 1))  # of the beat
-        behind = Signal()  # its header has ended
-
-        # The first beat decides.
         begins = Signal()
+        free = Signal()
+        taken = Signal()
+        m.d.comb += [
+            begins.eq(~inside), free.eq(~self.o.valid | self.o.ready), taken.eq(self.i.valid & self.i.ready),
+        ]  # fmt: skip
+        with m.If(taken):
+            m.d.sync += inside.eq(~beat.last)
+        tagged, strange = self._check(m, begins, taken)
+        passes, discards = self._decide(m, begins, strange, free, taken)
+        self._locate(m, begins, tagged, ~passes & ~discards, free, taken)
+        if self.connections > 1:
+            m.d.comb += [
+                self.of.eq(beat.connection),
+                self.ends.eq(taken & beat.last & (passes | discards)),
+                self.inside.eq(inside | self.i.valid),
+            ]
+            forget(m, self.clear, self.passed)
+        return m
+
+    def _check(self, m, begins, taken):
+        """Return whether the ULPDU is tagged, and whether its first beat has no valid header."""
+        beat = self.i.payload
         tagged = Signal()
         was_tagged = Signal()
         strange = Signal()
         opcode = beat.data[8:12]
         m.d.comb += [
-            begins.eq(~inside),
             tagged.eq(Mux(begins, beat.data[7], was_tagged)),
             strange.eq(
                 (beat.data[:2] != VERSION)
@@ -150,17 +164,41 @@ class HeaderReader(wiring.Component):
                 | (beat.length < Mux(tagged, TAGGED_OCTETS, UNTAGGED_OCTETS))
             ),
         ]
+        with m.If(taken):
+            m.d.sync += was_tagged.eq(tagged)
+        return tagged, strange
+
+    def _decide(self, m, begins, strange, free, taken):
+        """Decide with the first beat: return whether the ULPDU passes to the host, and whether it is discarded."""
+        beat = self.i.payload
+        has_passed = self.passed.bit_select(connection_of(beat), 1)
         passes = Signal()
         discards = Signal()
         offered = Signal()  # the host has been offered the first beat
         chosen_passes = Signal()
         chosen_discards = Signal()
+        waits = Signal()  # the ULPDU passes, but not yet
         m.d.comb += [
             passes.eq(Mux(begins, offered | ~self.enable | (strange & ~self.discard & ~has_passed), chosen_passes)),
             discards.eq(Mux(begins, ~offered & self.enable & (self.discard | has_passed), chosen_discards)),
+            waits.eq(self.enable & begins & ~offered & ~(self.idle & ~self.o.valid)),
+            self.host.payload.eq(beat),
+            self.host.valid.eq(self.i.valid & passes & ~waits),
+            self.i.ready.eq(discards | Mux(passes, self.host.ready & ~waits, free)),
         ]
+        m.d.sync += offered.eq(self.host.valid & ~self.host.ready & begins)
+        with m.If(taken):
+            m.d.sync += [chosen_passes.eq(passes), chosen_discards.eq(discards)]
+            with m.If(passes & self.enable):
+                m.d.sync += has_passed.eq(1)
+        return passes, discards
 
-        # Where the payload lies in this beat.
+    def _locate(self, m, begins, tagged, processed, free, taken):
+        """Keep the header, and pass the beats from its end on, with the place of the payload in them."""
+        beat = self.i.payload
+        octets = 4 * self.lanes
+        number = Signal(range(HEADER_WORDS + 1))  # of the beat
+        behind = Signal()  # its header has ended
         ends_header = Signal()
         count = Signal(range(octets + 1))
         start = Signal(range(octets))
@@ -171,37 +209,18 @@ class HeaderReader(wiring.Component):
             start.eq(Mux(behind, 0, Mux(tagged, TAGGED_OCTETS % octets, UNTAGGED_OCTETS % octets))),
             count.eq(Mux(beat.last, beat.octets, octets) - start),
         ]
-
-        free = Signal()
-        taken = Signal()
-        waits = Signal()  # the ULPDU passes, but not yet
-        m.d.comb += [
-            free.eq(~self.o.valid | self.o.ready),
-            waits.eq(self.enable & begins & ~offered & ~(self.idle & ~self.o.valid)),
-            self.host.payload.eq(beat),
-            self.host.valid.eq(self.i.valid & passes & ~waits),
-            self.i.ready.eq(discards | Mux(passes, self.host.ready & ~waits, free)),
-            taken.eq(self.i.valid & self.i.ready),
-        ]
-        m.d.sync += offered.eq(self.host.valid & ~self.host.ready & begins)
         with m.If(free):
             m.d.sync += [
-                self.o.valid.eq(self.i.valid & ~passes & ~discards & (behind | ends_header)),
+                self.o.valid.eq(self.i.valid & processed & (behind | ends_header)),
                 self.o.payload.eq(Cat(beat.data, ends_header, start, count, beat.last,
-                                      *([of] if self.connections > 1 else []))),
+                                      *([beat.connection] if self.connections > 1 else []))),
             ]
         with m.If(taken):
             m.d.sync += [
-                inside.eq(~beat.last),
                 behind.eq((behind | ends_header) & ~beat.last),
                 number.eq(Mux(beat.last, 0, Mux(behind, number, number + 1))),
-                was_tagged.eq(tagged),
-                chosen_passes.eq(passes),
-                chosen_discards.eq(discards),
             ]
-            with m.If(passes & self.enable):
-                m.d.sync += has_passed.eq(1)
-        with m.If(taken & ~passes & ~discards):
+        with m.If(taken & processed):
             with m.If(begins):
                 m.d.sync += [
                     self.header.length.eq(beat.length),
@@ -211,11 +230,3 @@ class HeaderReader(wiring.Component):
                 with m.If(~behind & (number == word // self.lanes)):
                     lane = word % self.lanes
                     m.d.sync += self.header.octets[32 * word : 32 * word + 32].eq(beat.data[32 * lane : 32 * lane + 32])
-        if self.connections > 1:
-            m.d.comb += [
-                self.of.eq(of),
-                self.ends.eq(taken & beat.last & (passes | discards)),
-                self.inside.eq(inside | self.i.valid),
-            ]
-            forget(m, self.clear, self.passed)
-        return m

@@ -79,173 +79,208 @@ class MessageLoader(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        message, fragment, found = self.message.payload, self.fragment.payload, self.answer.found
-        advance = Signal(2)  # rows of work that are taken
-        number = Signal(range(REQUEST_WORDS + 1))  # of a word of the request
-        takes_work = Signal()
-        takes_request = Signal()
-        work = self._work(m, advance)
-        request_word = self._requests(m, takes_request, number)
+        message = self.message.payload
+        self._fields = None, message.octets, message.stag, message.to[:32], message.to[32:]  # in a command's order
+        self._advance = Signal(2, name="advance")  # rows of work that are taken
+        self._chooses = Signal(name="chooses")  # no message is being loaded
+        self._begins = Signal(name="begins")  # posted work is loaded
+        self._is_first = Signal(name="is_first")  # the piece is the message's first
+        self._takes_work = Signal(name="takes_work")
+        self._takes_request = Signal(name="takes_request")
+        self._number = Signal(range(REQUEST_WORDS + 1), name="number")  # of a word of the request
+        self._work_row = Signal(range(len(self._fields) // self.width + 1), name="work_row")
+        is_request = Signal()
+        work = self._work(m)
+        request_word = self._requests(m)
+        # Words for the fields.
+        self._row = [Signal(32, name=f"word_{n}") for n in range(self.width)]
+        m.d.comb += [row.eq(Mux(is_request, request_word, word)) for row, word in zip(self._row, work, strict=True)]
+        m.d.comb += self.shown.eq(request_word)
+        with m.If(self.message.ready):
+            m.d.sync += self.message.valid.eq(0)
+        with m.If(self.fragment.ready):
+            m.d.sync += self.fragment.valid.eq(0)
+        with m.If(self.show):
+            m.d.sync += self._number.eq(self._number + 1)
+        source = Signal(Access, reset_less=True)
+        looked_up = self._check_source(m, source)
+        first, fetches, answers, posts = self._weigh(m, work[0])
+        pieces = Signal(6)  # that have not been loaded
+        with m.If(self._takes_work):
+            m.d.sync += pieces.eq(work[0][8:14])
+        with m.FSM() as fsm:
+            m.d.comb += [self._chooses.eq(fsm.ongoing("Choose")), is_request.eq(fsm.ongoing("Request"))]
+            self._choose(m, first, fetches, answers, posts)
+            self._load_message(m)
+            self._load_fragments(m, work, pieces)
+            self._load_request(m, source, request_word)
+            self._look_up(m, looked_up)
+        return m
 
-        first_word, address_word, octets_word = work[0], work[-1], work[0]
-        fields = None, message.octets, message.stag, message.to[:32], message.to[32:]  # in the order of the command
-        row_of_octets, row_of_address = 1 // self.width, len(fields) // self.width
+    def _weigh(self, m, first_word):
+        """Return the first word of posted work, whether it is fetched, and whether a request or posted work may begin.
 
-        # What can begin. At 1 lane, the first word waits in registers, because memory gives it late in a cycle.
+        At 1 lane, the first word waits in registers, because memory gives it late in a cycle.
+        """
         first = Signal(data.StructLayout({"opcode": 4, "fenced": 1, "fabric": 1}))
         has_first = Signal()
         fetches = Signal()  # the first word goes into the registers
-        chooses = Signal()  # no message is being loaded
-        begins = Signal()  # posted work is loaded
-        is_read = Signal()
         posted = Signal(range(self.work + 1))  # messages of which nothing has been loaded
         asked = Signal(range(self.reads + 1))  # RDMA Read Requests that have not been loaded
         free = Signal()  # the last message has been taken
         may_post = Signal()
         may_answer = Signal()
         last_answered = Signal()  # the last message was a Read Response
+        is_read = first.opcode == Opcode.RDMA_READ_REQUEST
+        responds = self.segments.answering | (self.message.valid & self.message.payload.response)
         m.d.comb += [
             free.eq((~self.message.valid | self.message.ready) & (~self.fragment.valid | self.fragment.ready)),
-            is_read.eq(first.opcode == Opcode.RDMA_READ_REQUEST),
             may_post.eq(has_first & (~is_read | self.may_read) & (~first.fenced | self.no_reads)),
-            may_answer.eq((asked != 0) & ~self.segments.answering & ~(self.message.valid & message.response)),
+            may_answer.eq((asked != 0) & ~responds),
+            self.asks.eq(self._begins & is_read),
         ]
         if self.width == 1:
-            m.d.comb += [fetches.eq(~has_first & (posted != 0)), takes_work.eq(fetches & chooses)]
-            m.d.sync += has_first.eq((has_first | takes_work) & ~begins)
-            with m.If(takes_work):
+            m.d.comb += [fetches.eq(~has_first & (posted != 0)), self._takes_work.eq(fetches & self._chooses)]
+            m.d.sync += has_first.eq((has_first | self._takes_work) & ~self._begins)
+            with m.If(self._takes_work):
                 m.d.sync += first.eq(first_word)
         else:
-            m.d.comb += [has_first.eq(posted != 0), takes_work.eq(begins), first.eq(first_word)]
-        count_up_down(m, posted, self.words.last, takes_work)
-        count_up_down(m, asked, self.requests.arrived, takes_request)
+            m.d.comb += [has_first.eq(posted != 0), self._takes_work.eq(self._begins), first.eq(first_word)]
+        count_up_down(m, posted, self.words.last, self._takes_work)
+        count_up_down(m, asked, self.requests.arrived, self._takes_request)
+        with m.If(self._takes_request | self._begins):
+            m.d.sync += last_answered.eq(self._takes_request)
+        return first, fetches, self.runs & free & may_answer & ~(last_answered & may_post), self.runs & free & may_post
 
-        is_request = Signal()
-        words = [Signal(32, name=f"word_{n}") for n in range(self.width)]  # for the message's fields
-        m.d.comb += [word.eq(Mux(is_request, request_word, of_work)) for word, of_work in zip(words, work, strict=True)]
-        work_row = Signal(range(row_of_address + 1))
+    def _choose(self, m, first, fetches, answers, posts):
+        """Begin a Read Response, or posted work."""
+        message = self.message.payload
+        with m.State("Choose"):
+            with m.If(fetches):
+                m.d.comb += self._advance.eq(1)
+            with m.Elif(answers):
+                m.d.comb += self._takes_request.eq(1)
+                m.d.sync += [
+                    message.opcode.eq(Opcode.RDMA_READ_RESPONSE), message.response.eq(1), message.fabric.eq(0),
+                    self._number.eq(0),
+                ]  # fmt: skip
+                m.next = "Request"
+            with m.Elif(posts):
+                m.d.comb += [self._begins.eq(1), self._advance.eq(1)]
+                m.d.sync += [
+                    message.opcode.eq(first.opcode), message.response.eq(0), message.fabric.eq(first.fabric),
+                    self._work_row.eq(1 // self.width + 1), self._is_first.eq(1),
+                ]  # fmt: skip
+                self._load(m, 1 // self.width)
+                m.next = "Work"
 
-        def load(n):
-            """Take the fields in row ``n`` of a command."""
-            at = n * self.width
-            pairs = zip(fields[at : at + self.width], words, strict=False)
-            m.d.sync += [field.eq(word) for field, word in pairs if field is not None]
+    def _load(self, m, n):
+        """Take the fields in row ``n`` of a command."""
+        pairs = zip(self._fields[n * self.width :], self._row, strict=False)
+        m.d.sync += [field.eq(word) for field, word in pairs if field is not None]
 
-        pieces = Signal(6)  # that have not been loaded
-        with m.If(takes_work):
-            m.d.sync += pieces.eq(first_word[8:14])
-        is_first = Signal()  # the piece is the message's first
-        source = Signal(Access, reset_less=True)
-        steps = Signal(2)
+    def _load_message(self, m):
+        """Take the rows of a command between that of the octets and that of the first address."""
+        row_of_octets, row_of_address = 1 // self.width, len(self._fields) // self.width
+        work_row = self._work_row
+        with m.State("Work"):
+            m.d.comb += self._advance.eq(1)
+            m.d.sync += work_row.eq(work_row + 1)
+            for n in range(row_of_octets + 1, row_of_address):
+                with m.If(work_row == n):
+                    self._load(m, n)
+            with m.If(work_row == row_of_address - 1):
+                m.next = "Address"
+
+    def _load_fragments(self, m, work, pieces):
+        """Take the pieces of memory of a command, and offer the message with the first one."""
+        message, fragment, advance = self.message.payload, self.fragment.payload, self._advance
+        address_word, octets_word, is_first = work[-1], work[0], self._is_first
+        with m.State("Address"):
+            with m.If(is_first):
+                self._load(m, len(self._fields) // self.width)
+            with m.If(pieces == 0):
+                m.d.comb += advance.eq(len(self._fields) % self.width)
+                m.d.sync += self.message.valid.eq(1)
+                m.next = "Choose"
+            with m.Elif(~self.fragment.valid | self.fragment.ready):
+                m.d.sync += [fragment.address.eq(address_word), fragment.last.eq(pieces == 1)]
+                count_up_down(m, pieces, up=0, down=1)
+                with m.If((pieces == 1) & (message.opcode != Opcode.RDMA_READ_REQUEST)):
+                    m.d.comb += advance.eq(2)
+                    m.d.sync += [self.fragment.valid.eq(1), self.message.valid.eq(is_first)]
+                    m.next = "Choose"
+                with m.Else():
+                    m.d.comb += advance.eq(1)
+                    m.next = "Length"
+        with m.State("Length"):
+            m.d.sync += [fragment.octets.eq(octets_word), self.fragment.valid.eq(1), is_first.eq(0)]
+            with m.If(is_first):
+                m.d.sync += self.message.valid.eq(1)
+            with m.If(pieces == 0):
+                m.d.comb += advance.eq(1)
+                m.next = "Choose"
+            with m.Else():
+                m.d.comb += advance.eq(self.width == 1)  # the next address is in this row otherwise
+                m.next = "Address"
+
+    def _load_request(self, m, source, request_word):
+        """Take the fields of an RDMA Read Request, and its source."""
+        number = self._number
+        with m.State("Request"):
+            m.d.sync += number.eq(number + 1)
+            registers = [
+                *((self._fields[at], self._row[at % self.width]) for at in (2, 4, 3, 1)),  # STag, TO, and octets
+                *((register, request_word) for register in (source.stag, source.to[32:], source.to[:32])),
+            ]
+            for n, (register, word) in enumerate(registers, 1):
+                with m.If(number == n):
+                    m.d.sync += register.eq(word)
+            with m.If(number == REQUEST_WORDS):
+                m.d.sync += number.eq(0)
+                m.next = "Ask"
+
+    def _check_source(self, m, source):
+        """Keep whether the source of a Read Response may be read; return a signal for the cycle of its answer."""
+        message, found = self.message.payload, self.answer.found
         looked_up = Signal()
         row = Signal(range(self.rows))
+        readable = Signal()
+        empty = Signal()  # it has no octets
+        with m.If(looked_up):
+            m.d.sync += [row.eq(found.row), empty.eq(message.octets == 0)]
+        may_read = found.live & found.fits & found.rights[Right.REMOTE_READ.bit]
         m.d.comb += [
             self.lookup.access.stag.eq(source.stag),
             self.lookup.access.to.eq(source.to),
             self.lookup.access.octets.eq(message.octets),
-            self.shown.eq(request_word),
+            self.segments.live.eq(readable | empty),
         ]
-        readable = Signal()
-        empty = Signal()  # it has no octets
-        m.d.comb += self.segments.live.eq(readable | empty)
-        may_read = found.live & found.fits & found.rights[Right.REMOTE_READ.bit]
         m.d.sync += readable.eq(still_live(
             Mux(looked_up, may_read, readable), Mux(looked_up, found.row, row), self.answer
         ))  # fmt: skip
-        with m.If(self.message.ready):
-            m.d.sync += self.message.valid.eq(0)
-        with m.If(self.fragment.ready):
-            m.d.sync += self.fragment.valid.eq(0)
-        with m.If(self.show):
-            m.d.sync += number.eq(number + 1)
-        with m.FSM():
-            with m.State("Choose"):
-                m.d.comb += chooses.eq(1)
-                with m.If(fetches):
-                    m.d.comb += advance.eq(1)
-                with m.Elif(self.runs & free & may_answer & ~(last_answered & may_post)):
-                    m.d.comb += takes_request.eq(1)
-                    m.d.sync += [
-                        message.opcode.eq(Opcode.RDMA_READ_RESPONSE), message.response.eq(1), message.fabric.eq(0),
-                        last_answered.eq(1), number.eq(0),
-                    ]  # fmt: skip
-                    m.next = "Request"
-                with m.Elif(self.runs & free & may_post):
-                    m.d.comb += [begins.eq(1), self.asks.eq(is_read), advance.eq(1)]
-                    m.d.sync += [
-                        message.opcode.eq(first.opcode), message.response.eq(0), message.fabric.eq(first.fabric),
-                        last_answered.eq(0), work_row.eq(row_of_octets + 1), is_first.eq(1),
-                    ]  # fmt: skip
-                    load(row_of_octets)
-                    m.next = "Work"
+        return looked_up
 
-            with m.State("Work"):
-                m.d.comb += advance.eq(1)
-                m.d.sync += work_row.eq(work_row + 1)
-                for n in range(row_of_octets + 1, row_of_address):
-                    with m.If(work_row == n):
-                        load(n)
-                with m.If(work_row == row_of_address - 1):
-                    m.next = "Address"
-            with m.State("Address"):
-                with m.If(is_first):
-                    load(row_of_address)
-                with m.If(pieces == 0):
-                    m.d.comb += advance.eq(len(fields) % self.width)
-                    m.d.sync += self.message.valid.eq(1)
-                    m.next = "Choose"
-                with m.Elif(~self.fragment.valid | self.fragment.ready):
-                    m.d.sync += [fragment.address.eq(address_word), fragment.last.eq(pieces == 1)]
-                    count_up_down(m, pieces, up=0, down=1)
-                    with m.If((pieces == 1) & (message.opcode != Opcode.RDMA_READ_REQUEST)):
-                        m.d.comb += advance.eq(2)
-                        m.d.sync += [self.fragment.valid.eq(1), self.message.valid.eq(is_first)]
-                        m.next = "Choose"
-                    with m.Else():
-                        m.d.comb += advance.eq(1)
-                        m.next = "Length"
-            with m.State("Length"):
-                m.d.sync += [fragment.octets.eq(octets_word), self.fragment.valid.eq(1), is_first.eq(0)]
-                with m.If(is_first):
-                    m.d.sync += self.message.valid.eq(1)
-                with m.If(pieces == 0):
-                    m.d.comb += advance.eq(1)
-                    m.next = "Choose"
-                with m.Else():
-                    m.d.comb += advance.eq(self.width == 1)  # the next address is in this row otherwise
-                    m.next = "Address"
+    def _look_up(self, m, looked_up):
+        """Look the source up, and offer the Read Response."""
+        message, fragment, found = self.message.payload, self.fragment.payload, self.answer.found
+        steps = Signal(2)
+        with m.State("Ask"):
+            m.d.comb += self.lookup.valid.eq(1)
+            m.d.sync += steps.eq(0)
+            with m.If(self.lookup.granted):
+                m.next = "Look"
+        with m.State("Look"):
+            m.d.sync += steps.eq(steps + self.step)
+            with m.If(steps == 2):
+                m.d.comb += looked_up.eq(1)
+                m.d.sync += [
+                    fragment.address.eq(found.address), fragment.last.eq(1),
+                    self.message.valid.eq(1), self.fragment.valid.eq(message.octets != 0),
+                ]  # fmt: skip
+                m.next = "Choose"
 
-            with m.State("Request"):
-                m.d.comb += is_request.eq(1)
-                m.d.sync += number.eq(number + 1)
-                registers = [
-                    *((fields[at], words[at % self.width]) for at in (2, 4, 3, 1)),  # STag, TO, and octets
-                    *((register, request_word) for register in (source.stag, source.to[32:], source.to[:32])),
-                ]
-                for n, (register, word) in enumerate(registers, 1):
-                    with m.If(number == n):
-                        m.d.sync += register.eq(word)
-                with m.If(number == REQUEST_WORDS):
-                    m.d.sync += number.eq(0)
-                    m.next = "Ask"
-            with m.State("Ask"):
-                m.d.comb += self.lookup.valid.eq(1)
-                m.d.sync += steps.eq(0)
-                with m.If(self.lookup.granted):
-                    m.next = "Look"
-            with m.State("Look"):
-                m.d.sync += steps.eq(steps + self.step)
-                with m.If(steps == 2):
-                    m.d.comb += looked_up.eq(1)
-                    m.d.sync += [
-                        row.eq(found.row), empty.eq(message.octets == 0),
-                        fragment.address.eq(found.address), fragment.last.eq(1),
-                        self.message.valid.eq(1), self.fragment.valid.eq(message.octets != 0),
-                    ]  # fmt: skip
-                    m.next = "Choose"
-        return m
-
-    def _work(self, m, advance):
+    def _work(self, m):
         """The words of WORK commands: return those in the oldest row that has not been taken."""
         # A row that is written while it is read is read again before its command ends.
         shape = data.ArrayLayout(32, self.width)
@@ -257,7 +292,7 @@ class MessageLoader(wiring.Component):
         m.d.comb += [
             *(word.eq(self.words.word) for word in write.data),
             write.en.eq(Mux(self.words.valid, 1 << place, 0)),
-            read.addr.eq(head + advance),
+            read.addr.eq(head + self._advance),
         ]
         m.d.sync += head.eq(read.addr)
         with m.If(self.words.valid):
@@ -265,8 +300,9 @@ class MessageLoader(wiring.Component):
             m.d.sync += [place.eq(Mux(fills, 0, place + 1)), write.addr.eq(write.addr + fills)]
         return list(read.data)
 
-    def _requests(self, m, takes, number):
-        """The RDMA Read Requests: return word ``number``, a cycle later, of the one that was taken last."""
+    def _requests(self, m):
+        """The RDMA Read Requests: return a word, a cycle later, of the one that was taken last."""
+        number = self._number
         depth = self.reads * self.row_words
         memory = Memory(shape=32 * self.lanes, depth=depth, init=[], attrs={"no_rw_check": 1})
         m.submodules.requests = memory
@@ -274,7 +310,7 @@ class MessageLoader(wiring.Component):
         request = Signal(range(self.reads), init=self.reads - 1)
         lane_bits = (self.lanes - 1).bit_length()
         lane = Signal(lane_bits)
-        m.d.sync += [request.eq(request + takes), lane.eq(number)]
+        m.d.sync += [request.eq(request + self._takes_request), lane.eq(number)]
         m.d.comb += [
             write.addr.eq(self.requests.place),
             write.data.eq(self.requests.word),

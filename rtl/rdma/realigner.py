@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rotate import rotate_lanes
 
-__all__ = ["Piece", "Realigner", "Word"]
+__all__ = ["Piece", "Realigner", "Turned", "Word"]
 
 
 class Piece(data.StructLayout):
@@ -60,6 +60,21 @@ class Word(data.StructLayout):
         })  # fmt: skip
 
 
+class Turned(data.StructLayout):
+    """A piece that has been rotated to its place.
+
+    ``here`` and ``beyond`` mark its octets in this word and in the next one. ``fills``: it completes the word;
+    ``runs_over``: it goes on in the next one; ``ends``: the run ends with it, behind ``end`` octets of its last word.
+    """
+
+    def __init__(self, lanes: int):
+        octets = 4 * lanes
+        super().__init__({
+            "data": 32 * lanes, "here": octets, "beyond": octets, "fills": 1, "runs_over": 1, "ends": 1,
+            "end": range(octets + 1),
+        })  # fmt: skip
+
+
 class Realigner(wiring.Component):
     """Makes words of runs of octets that come in pieces.
 
@@ -91,13 +106,40 @@ class Realigner(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        octets = 4 * self.lanes
         step = Signal()  # the output is free
         twice = Signal()  # the piece ends the run in another word than it begins in
         tail = Signal()  # that word is next
-        m.d.comb += [step.eq(~self.o.valid | self.o.ready), self.i.ready.eq(step & (tail | ~twice))]
+        turned = Signal(Turned(self.lanes), reset_less=True)
+        turned_valid = Signal()
+        kept = Signal(32 * self.lanes, reset_less=True)
+        has = Signal(4 * self.lanes)  # the octets of ``kept``
+        leaves = Signal()  # a word does
+        m.d.comb += [
+            step.eq(~self.o.valid | self.o.ready),
+            self.i.ready.eq(step & (tail | ~twice)),
+            twice.eq(turned_valid & turned.ends & turned.runs_over),
+            leaves.eq(turned_valid & (turned.fills | turned.ends)),
+            self.moving.eq(turned_valid | self.o.valid),
+            self.busy.eq(self.moving | has.any()),
+        ]
+        note = self._rotate(m, turned, turned_valid)
+        begun = self._merge(m, turned, note, step, leaves, twice, tail, kept, has)
+        with m.If(step):
+            with m.If(tail):
+                m.d.sync += has.eq(0)
+            with m.Elif(turned_valid):
+                m.d.sync += has.eq(Mux(turned.fills, turned.beyond, Mux(turned.ends, 0, has | turned.here)))
+                for n in range(len(has)):
+                    with m.If(turned.fills | ~has[n]):
+                        m.d.sync += kept.word_select(n, 8).eq(turned.data.word_select(n, 8))
+        if self.abandons:
+            with m.If(self.forgets):
+                m.d.sync += [has.eq(0), begun.eq(0)]
+        return m
 
-        # Stage 1: rotate.
+    def _rotate(self, m, turned, turned_valid):
+        """Stage 1: rotate a piece to its place in the word; return the note on its run."""
+        octets = 4 * self.lanes
         piece = self.i.payload
         next_place = Signal(range(octets))
         place = Signal(range(octets))
@@ -106,66 +148,41 @@ class Realigner(wiring.Component):
             place.eq(Mux(piece.first, piece.at, next_place)),
             end.eq(place + piece.count),
         ]
-        turned = rotate_lanes(m, piece.data, (place - piece.start)[: len(place)], lane=8)
-        turned_valid = Signal()
-        turned_data = Signal(32 * self.lanes, reset_less=True)
-        here = Signal(octets, reset_less=True)  # octets of the piece in this word
-        beyond = Signal(octets, reset_less=True)  # and in the next word
-        fills = Signal(reset_less=True)  # the word is complete
-        runs_over = Signal(reset_less=True)
-        ends = Signal(reset_less=True)
-        end_place = Signal(range(octets + 1), reset_less=True)  # in the word in which the piece ends
+        rotated = rotate_lanes(m, piece.data, (place - piece.start)[: len(place)], lane=8)
         note = Signal(piece.note.shape() if hasattr(piece.note, "shape") else len(piece.note), reset_less=True)
         with m.If(self.i.ready):
             m.d.sync += [
                 turned_valid.eq(self.i.valid),
-                turned_data.eq(turned),
-                here.eq(Cat((n >= place) & (n < end) for n in range(octets))),
-                beyond.eq(Cat(n + octets < end for n in range(octets))),
-                fills.eq(end >= octets),
-                runs_over.eq(end > octets),
-                ends.eq(piece.last),
-                end_place.eq(Mux(end > octets, end - octets, end)),
+                turned.data.eq(rotated),
+                turned.here.eq(Cat((n >= place) & (n < end) for n in range(octets))),
+                turned.beyond.eq(Cat(n + octets < end for n in range(octets))),
+                turned.fills.eq(end >= octets),
+                turned.runs_over.eq(end > octets),
+                turned.ends.eq(piece.last),
+                turned.end.eq(Mux(end > octets, end - octets, end)),
             ]
             with m.If(self.i.valid):
                 m.d.sync += next_place.eq(end)
                 with m.If(piece.first):
                     m.d.sync += note.eq(piece.note)
+        return note
 
-        # Stage 2: merge with what is kept of the pieces before.
-        kept = Signal(32 * self.lanes, reset_less=True)
-        has = Signal(octets)  # the octets of ``kept``
-        begun = Signal()  # a word of the run has left
-        merged = Signal(32 * self.lanes)
-        m.d.comb += merged.eq(Cat(
-            Mux(has[n], kept.word_select(n, 8), turned_data.word_select(n, 8)) for n in range(octets)
-        ))
+    def _merge(self, m, turned, note, step, leaves, twice, tail, kept, has):
+        """Stage 2: merge it with what is kept of the pieces before; return whether a word of the run has left."""
+        begun = Signal()
         out = Signal.like(self.o.payload)
-        leaves = Signal()
         m.d.comb += [
-            twice.eq(turned_valid & ends & runs_over),
-            leaves.eq(turned_valid & (fills | ends)),
-            out.data.eq(merged),
-            out.mask.eq(has | Mux(tail, 0, here)),
-            out.octets.eq(end_place),
+            out.data.eq(Cat(
+                Mux(has[n], kept.word_select(n, 8), turned.data.word_select(n, 8)) for n in range(len(has))
+            )),
+            out.mask.eq(has | Mux(tail, 0, turned.here)),
+            out.octets.eq(turned.end),
             out.first.eq(~begun),
-            out.last.eq(tail | (ends & ~runs_over)),
+            out.last.eq(tail | (turned.ends & ~turned.runs_over)),
             out.note.eq(note),
-            self.moving.eq(turned_valid | self.o.valid),
-            self.busy.eq(self.moving | has.any()),
-        ]
+        ]  # fmt: skip
         with m.If(step):
             m.d.sync += [self.o.valid.eq(leaves), self.o.payload.eq(out), tail.eq(twice & ~tail)]
             with m.If(leaves):
                 m.d.sync += begun.eq(~out.last)
-            with m.If(tail):
-                m.d.sync += has.eq(0)
-            with m.Elif(turned_valid):
-                m.d.sync += has.eq(Mux(fills, beyond, Mux(ends, 0, has | here)))
-                for n in range(octets):
-                    with m.If(fills | ~has[n]):
-                        m.d.sync += kept.word_select(n, 8).eq(turned_data.word_select(n, 8))
-        if self.abandons:
-            with m.If(self.forgets):
-                m.d.sync += [has.eq(0), begun.eq(0)]
-        return m
+        return begun

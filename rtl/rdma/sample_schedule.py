@@ -135,6 +135,15 @@ class SampleSchedule(wiring.Component):
         self.bell_passes = Signal()  # all octets up to the tail become announced
         self.tail_low = Signal(self.bits)
         self.dropped_before = Signal(64)  # samples that were dropped before the last octet that has been stored
+        # What a piece is decided on.
+        self.ring_place = Signal(self.bits)
+        self.this_flushes = Signal()
+        self.waiting = Signal(range(self.octets + 1))
+        self.room = Signal(self.bits)
+        self.to_end = Signal(self.bits)
+        self.since_bell = Signal(self.bits)
+        self.bell_is_due = Signal()
+        self.short = Signal()  # fewer octets wait than an RDMA Write has
         shape = data.StructLayout({"bell": 1, "octets": range(self.octets + 1)})
         m.submodules.given = self.given = Fifo(shape, OUTSTANDING)
         self._take(m)
@@ -217,11 +226,10 @@ class SampleSchedule(wiring.Component):
         piece = self.o.payload
         write_passes = Signal()
         bell_outstanding = Signal()
-        ring_place = Signal(self.bits)
         tail_high = Signal(self.bits)
         given = self.given.i.payload
         m.d.comb += [
-            piece.place.eq(ring_place),
+            piece.place.eq(self.ring_place),
             piece.start.eq(self.tail_low),
             self.tail.eq(Cat(self.tail_low, tail_high)),
             given.bell.eq(piece.bell),
@@ -235,73 +243,73 @@ class SampleSchedule(wiring.Component):
             m.d.sync += self.announced.eq(self.tail_low)
         with m.If(self.done & self.given.o.valid & self.given.o.payload.bell):
             m.d.sync += bell_outstanding.eq(0)
-        self._decide(m, ring_place, bell_outstanding)
-
-    def _decide(self, m, ring_place, bell_outstanding):
-        """Measure what waits, and what the ring has room for; then decide on an RDMA Write or a doorbell."""
-        piece = self.o.payload
-        flushes = Signal(name="this_flushes")
-        waiting = Signal(range(self.octets + 1))
-        used = Signal(self.bits)
-        room = Signal(self.bits)
-        to_end = Signal(self.bits)
-        since_bell = Signal(self.bits)
-        to_bell = Signal(self.bits)
-        bell_is_due = Signal()
-        most = Signal(self.bits)
-        short = Signal()  # fewer octets wait than an RDMA Write has
-        half = self.octets // 2
         with m.FSM():
-            with m.State("Measure"):
-                m.d.sync += [
-                    flushes.eq(self.flushes),
-                    waiting.eq(Mux(self.flushes, self.flush_end, self.stored) - self.tail_low),
-                    used.eq(self.tail_low - self.freed),
-                    to_end.eq(self.ring_octets - ring_place),
-                    since_bell.eq(self.tail_low - self.announced),
-                    most.eq(Mux(self.write_octets > half, half, self.write_octets)),
-                ]
-                m.next = "Limit"
-            with m.State("Limit"):
-                m.d.sync += [
-                    room.eq(self.ring_octets - used),
-                    most.eq(Mux(to_end < most, to_end, most)),
-                    to_bell.eq(self.bell_octets - since_bell),
-                    bell_is_due.eq((self.bell_octets != 0) & (since_bell >= self.bell_octets)),
-                ]
-                m.next = "Fit"
-            with m.State("Fit"):
-                with m.If((self.bell_octets != 0) & (to_bell < most)):
-                    m.d.sync += most.eq(to_bell)
-                m.next = "Compare"
-            with m.State("Compare"):
-                m.d.sync += [short.eq(waiting < most), piece.octets.eq(Mux(waiting < most, waiting, most))]
-                m.next = "Decide"
-            with m.State("Decide"):
-                fits = room >= piece.octets
-                some = piece.octets != 0
-                blocked = some & Mux(flushes, room == 0, ~short & ~fits)
-                unannounced = since_bell != 0
-                m.d.sync += self.blocked.eq(blocked)
-                m.next = "Measure"
-                with m.If(bell_is_due | (unannounced & (blocked | (flushes & (waiting == 0))))):
-                    with m.If(self.rings & self.given.i.ready & ~bell_outstanding):
-                        m.d.sync += [
-                            piece.bell.eq(1),
-                            bell_outstanding.eq(1),
-                            self.record.eq(Cat(self.tail, self.dropped_before)),
-                        ]
-                        m.next = "Give"
-                with m.Elif(some & self.given.i.ready & ~blocked & (flushes | ~short)):
-                    m.d.sync += [piece.bell.eq(0), piece.octets.eq(Mux(fits, piece.octets, room))]
+            self._measure(m)
+            self._decide(m, bell_outstanding)
+
+    def _measure(self, m):
+        """Measure what waits, and what the ring has room for, in four cycles."""
+        used = Signal(self.bits)
+        to_bell = Signal(self.bits)
+        most = Signal(self.bits)
+        half = self.octets // 2
+        with m.State("Measure"):
+            m.d.sync += [
+                self.this_flushes.eq(self.flushes),
+                self.waiting.eq(Mux(self.flushes, self.flush_end, self.stored) - self.tail_low),
+                used.eq(self.tail_low - self.freed),
+                self.to_end.eq(self.ring_octets - self.ring_place),
+                self.since_bell.eq(self.tail_low - self.announced),
+                most.eq(Mux(self.write_octets > half, half, self.write_octets)),
+            ]
+            m.next = "Limit"
+        with m.State("Limit"):
+            m.d.sync += [
+                self.room.eq(self.ring_octets - used),
+                most.eq(Mux(self.to_end < most, self.to_end, most)),
+                to_bell.eq(self.bell_octets - self.since_bell),
+                self.bell_is_due.eq((self.bell_octets != 0) & (self.since_bell >= self.bell_octets)),
+            ]
+            m.next = "Fit"
+        with m.State("Fit"):
+            with m.If((self.bell_octets != 0) & (to_bell < most)):
+                m.d.sync += most.eq(to_bell)
+            m.next = "Compare"
+        with m.State("Compare"):
+            m.d.sync += [
+                self.short.eq(self.waiting < most),
+                self.o.payload.octets.eq(Mux(self.waiting < most, self.waiting, most)),
+            ]
+            m.next = "Decide"
+
+    def _decide(self, m, bell_outstanding):
+        """Decide on an RDMA Write or a doorbell, and give it to the engine."""
+        piece = self.o.payload
+        with m.State("Decide"):
+            fits = self.room >= piece.octets
+            some = piece.octets != 0
+            blocked = some & Mux(self.this_flushes, self.room == 0, ~self.short & ~fits)
+            unannounced = self.since_bell != 0
+            m.d.sync += self.blocked.eq(blocked)
+            m.next = "Measure"
+            with m.If(self.bell_is_due | (unannounced & (blocked | (self.this_flushes & (self.waiting == 0))))):
+                with m.If(self.rings & self.given.i.ready & ~bell_outstanding):
+                    m.d.sync += [
+                        piece.bell.eq(1),
+                        bell_outstanding.eq(1),
+                        self.record.eq(Cat(self.tail, self.dropped_before)),
+                    ]
                     m.next = "Give"
-                with m.Elif(flushes & (waiting == 0)):
-                    m.d.sync += self.flushes.eq(0)
-            with m.State("Give"):
-                m.d.comb += self.o.valid.eq(1)
-                with m.If(self.o.ready):
-                    m.next = "Measure"
-                    with m.If(piece.bell):
-                        m.d.comb += self.bell_passes.eq(1)
-                    with m.Else():
-                        m.d.sync += ring_place.eq(Mux(piece.octets == to_end, 0, ring_place + piece.octets))
+            with m.Elif(some & self.given.i.ready & ~blocked & (self.this_flushes | ~self.short)):
+                m.d.sync += [piece.bell.eq(0), piece.octets.eq(Mux(fits, piece.octets, self.room))]
+                m.next = "Give"
+            with m.Elif(self.this_flushes & (self.waiting == 0)):
+                m.d.sync += self.flushes.eq(0)
+        with m.State("Give"):
+            m.d.comb += self.o.valid.eq(1)
+            with m.If(self.o.ready):
+                m.next = "Measure"
+                with m.If(piece.bell):
+                    m.d.comb += self.bell_passes.eq(1)
+                with m.Else():
+                    m.d.sync += self.ring_place.eq(Mux(piece.octets == self.to_end, 0, self.ring_place + piece.octets))

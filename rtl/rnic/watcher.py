@@ -35,6 +35,18 @@ class Tag(data.StructLayout):
         super().__init__({"kind": _Kind, "connection": connection_shape(connections), "place": range(INTERVAL)})
 
 
+class _Seen(data.StructLayout):
+    """What a visit has found: octets and settings, and of an FPDU whose first lane is ``known``, what decides on it.
+
+    ``room`` is for octets of stream mode. The FPDU is ``too_long``, or ``sends`` a Send that is not an RTR.
+    """
+
+    def __init__(self, bits: int):
+        super().__init__({
+            "available": bits, "settings": Watched, "room": 32, "known": 1, "sends": 1, "unchecked": 1, "too_long": 1,
+        })  # fmt: skip
+
+
 class Watcher(wiring.Component):
     """Reads :class:`.ReceiveRings` for MPA, which processes whole FPDUs only, connection after connection.
 
@@ -105,6 +117,16 @@ class Watcher(wiring.Component):
         begun: 1  # an FPDU has been given
         place: 7  # of the next FPDU's first lane
 
+    class Asked(data.Struct):
+        """What has been asked for, and the first lanes that have been used.
+
+        Numbers of first lanes and words for the host, modulo 2.
+        """
+
+        looks: 1
+        words: 1
+        used: 1
+
     def __init__(self, connections: int, size: int, lanes: int = 1):
         check_lanes(lanes)
         self.connections = connections
@@ -127,22 +149,55 @@ class Watcher(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        x = _Parts(self, m)
-        self._count(m, x)
-        self._give(m, x)
-        self._choose(m, x)
-        self._visit(m, x)
-        x.rows.switch(m, x.next, x.leaves, self.clear)
+        self._declare(m)
+        self._count(m)
+        self._give(m)
+        self._choose(m)
+        self._visit(m)
+        self._rows.switch(m, self._next, self._leaves, self.clear)
         return m
 
-    def _count(self, m, x):
+    def _declare(self, m):
+        """Declare the state of the connections, and the signals of the one that is visited."""
+        each = self.connections
+        self._rows = Rows(self.State, each)
+        self._at = self._rows.active  # the connection that is visited
+        self._next = Signal.like(self._at, name="next")
+        self._leaves = Signal(name="leaves")  # ``next`` is visited now
+        self._stays = Signal(name="stays")  # it is visited again
+        self._quiet = Signal(name="quiet")  # no octet is on its way
+        self._decides = Signal(name="decides")  # a read may begin
+        self._wakes = Signal(each, name="wakes")  # a bit for each connection: a visit may find something to do
+
+        self._passed = Signal(32, name="passed")  # octets of the connection that have been read
+        self._state = Signal(2, name="direction_state")
+        self._counts, self._states = (
+            Cells(m, number, each, self._at, self.clear) for number in (self._passed, self._state)
+        )
+        self._lane = Signal(32, name="lane")  # the first lane of its FPDU, if ``known``
+        self._asked = Signal(self.Asked, name="asked")
+        self._all_asked = Cells(m, Value.cast(self._asked), each, self._at, self.clear)
+        self._known = Signal(name="known")  # the first lane of its FPDU has come
+        self._looks = Signal(name="looks_due")  # it has, or is on its way
+        self._filling = Signal(name="filling")  # a word for the host is on its way
+
+        # Of the visit.
+        self._seen = Signal(_Seen(len(self.rings.available)), name="seen")
+        self._lanes = Signal(15, name="lanes_of_fpdu")  # with markers
+        self._kind = Signal(_Kind, name="kind")  # of the read
+        self._few = Signal(4, name="few")  # octets of a read that is neither a whole FPDU nor all that there is; or 0
+        self._ahead = Signal(name="ahead")  # the first lane of the FPDU behind the one that is given is read
+        self._waits_for_buffer = Signal(name="waits_for_buffer")  # for nothing else
+        self._then_reads = Signal(name="then_reads")  # and then this FPDU is
+
+    def _count(self, m):
         """Count the octets that are read."""
         asked = self.rings.reads
-        m.d.comb += self.octets.eq(x.counts.read(m, self.show))
+        m.d.comb += self.octets.eq(self._counts.read(m, self.show))
         with m.If(asked.valid & asked.ready & ~asked.payload.keeps):
-            x.counts.write(m, x.passed + asked.payload.octets)
+            self._counts.write(m, self._passed + asked.payload.octets)
 
-    def _give(self, m, x):
+    def _give(self, m):
         """Give the octets that have been read to MPA, to the host, or to nobody; keep the first lanes of FPDUs."""
         m.submodules.words = words = Memory(shape=Word, depth=self.connections, init=[])
         m.submodules.lanes = lanes = Memory(shape=32, depth=self.connections, init=[])
@@ -165,236 +220,233 @@ class Watcher(wiring.Component):
             write_lane.en.eq(looks),
             word.addr.eq(self.word_of),
             self.word.eq(word.data),
-            lane.addr.eq(x.at),
-            x.lane.eq(lane.data),
+            lane.addr.eq(self._at),
+            self._lane.eq(lane.data),
         ]
         m.d.sync += [
             self.full.eq(self.full & ~self.pop | (streams << tag.connection)),
-            x.wakes.eq((x.wakes & ~(x.leaves << x.next)) | (looks << tag.connection) | self.pop | self.stirs
-                       | self.rings.changes | (x.stays << x.at)),
+            self._wakes.eq((self._wakes & ~(self._leaves << self._next)) | (looks << tag.connection) | self.pop
+                           | self.stirs | self.rings.changes | (self._stays << self._at)),
         ]
         came = Signal(2)  # first lanes and words for the host, modulo 2
         all_came = Cells(m, came, self.connections, tag.connection, self.clear)
         with m.If(looks | streams):
             all_came.write(m, came ^ Cat(looks, streams))
-        looks_came, words_came = all_came.read(m, x.at)
+        looks_came, words_came = all_came.read(m, self._at)
         m.d.comb += [
-            x.known.eq(looks_came != x.asked.used),
-            x.looks.eq(x.asked.looks != x.asked.used),
-            x.filling.eq(x.asked.words != words_came),
+            self._known.eq(looks_came != self._asked.used),
+            self._looks.eq(self._asked.looks != self._asked.used),
+            self._filling.eq(self._asked.words != words_came),
         ]
         forget(m, self.clear, self.full)
         outstanding = Signal(7)  # reads: a word each, at least, of those that a reader is ahead
         asked = self.rings.reads
         count_up_down(m, outstanding, asked.valid & asked.ready, read.valid & read.ready & read.payload.last)
-        m.d.comb += [x.quiet.eq(outstanding == 0), self.idle.eq(x.quiet & ~x.decides)]
+        m.d.comb += [self._quiet.eq(outstanding == 0), self.idle.eq(self._quiet & ~self._decides)]
 
-    def _choose(self, m, x):
+    def _choose(self, m):
         """The next connection: in turn, among those in which something has happened, if there is one."""
-        m.d.comb += x.next.eq(Mux(x.at == self.connections - 1, 0, x.at + 1))
+        m.d.comb += self._next.eq(Mux(self._at == self.connections - 1, 0, self._at + 1))
         for beyond in (0, 1):
             for n in reversed(range(self.connections)):
-                with m.If(x.wakes[n] & ((x.at < n) if beyond else 1)):
-                    m.d.comb += x.next.eq(n)
+                with m.If(self._wakes[n] & ((self._at < n) if beyond else 1)):
+                    m.d.comb += self._next.eq(n)
 
-    def _visit(self, m, x):
+    def _mine(self, bits):
+        """The bit of the connection that is visited."""
+        return bits.bit_select(self._at, 1)
+
+    def _visit(self, m):
         """Visit a connection, and read what it has."""
-        rings, state = self.rings, x.rows.state
-        asked, tag = rings.reads.payload, rings.reads.payload.tag
-
-        def mine(bits):
-            return bits.bit_select(x.at, 1)
-
-        available = Signal.like(rings.available, name="seen")
-        settings = Signal(Watched)
-        room = Signal(32)
-        known = Signal()  # the first lane of the FPDU, of which the following are
-        announced = Signal(16)  # its ULPDU_Length
-        sends = Signal()  # the FPDU carries a Send that is not an RTR
-        unchecked = Signal()
-        waits_for_buffer = Signal()
-        too_long = Signal()
-        leads = Signal()  # a marker precedes ULPDU_Length
-        is_mpa = Signal()
-        lanes = Signal(15)  # of the FPDU, with markers
-        left = Signal(15)  # lanes behind the last marker that has been counted
-        gap = Signal(8)  # lanes before the next marker
-        beyond = Signal(signed(16))  # lanes behind it
-        kind = Signal(_Kind)  # of the read
-        few = Signal(4)  # octets of a read that is neither of a whole FPDU nor of all that there is; or 0
-        ahead = Signal()  # the first lane of the FPDU behind the one that is given is read
-        next_place = Signal(7)
-        has_all = Signal()
-        next_leads = Signal()
-        next_lane = Signal(16)  # the first one of the FPDU behind this one, without the marker before it
-        has_next = Signal()  # the first lane of the FPDU behind it is there, too
-        first = Signal(4)  # octets up to the end of the FPDU's first lane
-        some = Signal(3)  # ``available``, but at most 4
-        some_room = Signal(3)  # ``room``, but at most 4
         m.d.comb += [
-            beyond.eq(left - gap),
-            some.eq(Mux(available[2:].any(), 4, available[:2])),
-            some_room.eq(Mux(room[2:].any(), 4, room[:2])),
-            rings.look_at.eq(x.at),
-            is_mpa.eq(x.state == DirectionState.MPA),
-            self.state.eq(x.states.read(m, self.state_of)),
-            self.enters.payload.eq(x.at),
-            self.watch.eq(x.at),
-            tag.connection.eq(x.at),
-            announced.eq(swap_octets(x.lane[:16])),
-            next_place.eq(state.place + lanes),
-            next_leads.eq(settings.markers & (next_place == 0)),
-            next_lane.eq(lanes + next_leads),
-            has_all.eq(available[2:] >= lanes),
-            has_next.eq(available[2:] > next_lane),
-            leads.eq(settings.markers & (state.place == 0)),
-            first.eq(Mux(leads, 8, 4)),
+            self.rings.look_at.eq(self._at),
+            self.state.eq(self._states.read(m, self.state_of)),
+            self.enters.payload.eq(self._at),
+            self.watch.eq(self._at),
+            self.rings.reads.payload.tag.connection.eq(self._at),
         ]
+        first, has_all, has_next, next_place = self._measure(m)
+        some = self._few_octets(m)
         with m.FSM() as fsm:
-            m.d.comb += x.decides.eq(
+            m.d.comb += self._decides.eq(
                 fsm.ongoing("Mark") | fsm.ongoing("Decide") | fsm.ongoing("Enter") | fsm.ongoing("Read")
             )
-            with m.State("Load"):
-                m.d.sync += [
-                    available.eq(rings.available),
-                    settings.eq(self.watched),
-                    room.eq(self.watched.stream_octets - x.passed),
-                    known.eq(x.known),
-                    sends.eq(~x.lane[23] & x.lane[24:28].matches(*SENDS) & (announced >= UNTAGGED_OCTETS)
-                             & ~(self.watched.rtr_send & ~state.begun & (announced == UNTAGGED_OCTETS))),
-                    unchecked.eq(self.unchecked),
-                    too_long.eq((announced > self.watched.maximum) | (announced > self.size - 64)),
-                    lanes.eq((announced + 2 + 3 + 4)[2:]),
-                    left.eq((announced + 2 + 3 + 4)[2:]),
-                    gap.eq(Mux(state.place == 0, 0, INTERVAL - state.place)),
-                ]
-                with m.If(~mine(self.accept) | rings.begins | self.clear.now):
-                    m.d.comb += x.leaves.eq(1)
-                with m.Elif(is_mpa & self.watched.markers & x.known):
-                    m.next = "Mark"
-                with m.Else():
-                    m.next = "Decide"
-            with m.State("Mark"):  # RFC 5044 §4.3: a marker precedes each lane with these numbers
-                with m.If(beyond > 0):
-                    m.d.sync += [lanes.eq(lanes + 1), left.eq(beyond), gap.eq(INTERVAL - 1)]
-                with m.Else():
-                    m.next = "Decide"
+            self._see(m)
             with m.State("Decide"):
                 m.next = "Leave"
-                m.d.sync += [
-                    tag.place.eq(state.place),
-                    self.sends_waiting.bit_select(x.at, 1).eq(waits_for_buffer),
-                ]
-                done = mine(rings.ended) & (available == 0)
-                m.d.sync += self.finished.bit_select(x.at, 1).eq(done & x.quiet & ~mine(self.full))
-                m.d.comb += x.stays.eq(done & ~mine(self.finished))
-                with m.If(rings.begins):
-                    pass
-                with m.Elif(state.lost | self.failed):
-                    m.d.comb += kind.eq(_Kind.DISCARD)
-                    with m.If(available != 0):
-                        m.next = "Read"
-                with m.Elif(~is_mpa & (room == 0)):
-                    x.states.write(m, DirectionState.WAITING)
-                    with m.If(settings.enable):
-                        m.next = "Enter"
-                with m.Elif(~is_mpa):
-                    x.states.write(m, DirectionState.STREAM)
-                    m.d.comb += [kind.eq(_Kind.STREAM), few.eq(Mux(some < some_room, some, some_room))]
-                    with m.If((available != 0) & ~mine(self.full) & ~x.filling):
-                        m.next = "Read"
-                with m.Elif(~known):
-                    m.d.comb += [kind.eq(_Kind.LOOK), few.eq(4)]
-                    with m.If(~x.looks & (available >= first)):
-                        m.next = "Read"
-                with m.Elif(too_long):
-                    m.d.comb += [kind.eq(_Kind.TRAIN), few.eq(first)]
-                    m.d.sync += state.lost.eq(1)
-                    m.next = "Read"
-                with m.Elif(has_all & sends & (self.holds | unchecked)):
-                    m.d.comb += waits_for_buffer.eq(~unchecked)
-                with m.Elif(has_all):
-                    x.all_asked.write(m, Cat(x.asked.looks, x.asked.words, ~x.asked.used))
-                    m.d.sync += [state.place.eq(next_place), state.begun.eq(1)]
-                    m.next = "Read"
-                    with m.If(has_next):  # it is looked at before this FPDU is read, which takes longer
-                        m.d.sync += x.then_reads.eq(1)
-                        m.d.comb += [kind.eq(_Kind.LOOK), few.eq(4), ahead.eq(1)]
-                    with m.Else():
-                        m.d.comb += kind.eq(_Kind.TRAIN)
-            with m.State("Enter"):
-                m.d.comb += [self.enters.valid.eq(1), x.stays.eq(1)]
-                with m.If(self.enters.ready):
-                    x.states.write(m, DirectionState.MPA)
-                    m.d.sync += state.place.eq(settings.start)
-                    m.next = "Leave"
-            with m.State("Read"):
-                m.d.comb += rings.reads.valid.eq(~rings.begins)
-                moves = Signal()
-                m.d.comb += [
-                    moves.eq(rings.reads.valid & rings.reads.ready),
-                    self.gives.eq(moves & (tag.kind == _Kind.TRAIN)),
-                    self.gives_send.eq(sends),
-                ]
-                with m.If(moves):
-                    x.all_asked.write(m, Cat(
-                        x.asked.looks ^ asked.keeps, x.asked.words ^ (tag.kind == _Kind.STREAM), x.asked.used
-                    ))  # fmt: skip
-                m.d.comb += kind.eq(_Kind.TRAIN)
-                with m.If(moves & x.then_reads):
-                    m.d.sync += x.then_reads.eq(0)
-                with m.Elif(moves | rings.begins):
-                    m.d.sync += x.then_reads.eq(0)
-                    m.d.comb += x.leaves.eq(1)
-                    m.next = "Load"
+                self._finish(m)
+                self._decide(m, first, some)
+                with m.Else():
+                    self._give_fpdu(m, first, has_all, has_next, next_place)
+            self._enter(m)
+            self._read(m)
             with m.State("Leave"):
-                m.d.comb += x.leaves.eq(1)
+                m.d.comb += self._leaves.eq(1)
                 m.next = "Load"
         forget(m, self.clear, self.sends_waiting, self.finished)
-        # The read that follows, once one is decided, or the one before is taken.
-        asked = rings.reads.payload
-        with m.If(~rings.reads.valid | rings.reads.ready):
+
+    def _measure(self, m):
+        """Measure the FPDU, and ask for the read that is decided, as soon as the one before is taken.
+
+        Return the octets up to the end of its first lane, whether all of it is there, whether the first lane of the
+        next one is, and the place of that lane.
+        """
+        seen, lanes, place = self._seen, self._lanes, self._rows.state.place
+        leads = Signal()  # a marker precedes ULPDU_Length
+        first = Signal(4)
+        has_all = Signal()
+        has_next = Signal()
+        next_place = Signal(7)
+        next_leads = Signal()
+        next_lane = Signal(16)  # without the marker before it
+        m.d.comb += [
+            next_place.eq(place + lanes),
+            next_leads.eq(seen.settings.markers & (next_place == 0)),
+            next_lane.eq(lanes + next_leads),
+            has_all.eq(seen.available[2:] >= lanes),
+            has_next.eq(seen.available[2:] > next_lane),
+            leads.eq(seen.settings.markers & (place == 0)),
+            first.eq(Mux(leads, 8, 4)),
+        ]
+        asked, kind, few = self.rings.reads.payload, self._kind, self._few
+        all_octets = Mux(kind == _Kind.DISCARD, seen.available, Cat(Const(0, 2), lanes))
+        with m.If(~self.rings.reads.valid | self.rings.reads.ready):
             m.d.sync += [
-                asked.octets.eq(Mux(few != 0, few, Mux(kind == _Kind.DISCARD, available, Cat(Const(0, 2), lanes)))),
-                asked.offset.eq(Cat(Const(0, 2), Mux(ahead, next_lane, (kind == _Kind.LOOK) & leads))),
+                asked.octets.eq(Mux(few != 0, few, all_octets)),
+                asked.offset.eq(Cat(Const(0, 2), Mux(self._ahead, next_lane, (kind == _Kind.LOOK) & leads))),
                 asked.keeps.eq(kind == _Kind.LOOK),
                 asked.tag.kind.eq(kind),
             ]
+        return first, has_all, has_next, next_place
 
+    def _few_octets(self, m):
+        """Return the octets of stream mode that can be read: those that are there, as far as they fit, at most 4."""
+        available, room = self._seen.available, self._seen.room
+        some = Signal(3)
+        some_room = Signal(3)
+        m.d.comb += [
+            some.eq(Mux(available[2:].any(), 4, available[:2])),
+            some_room.eq(Mux(room[2:].any(), 4, room[:2])),
+        ]
+        return Mux(some < some_room, some, some_room)
 
-class _Parts:
-    """The signals that the parts of a :class:`Watcher` share."""
+    def _see(self, m):
+        """Load what the visit decides on, and count the lanes of the FPDU."""
+        rings, watched, seen, lane, state = self.rings, self.watched, self._seen, self._lane, self._rows.state
+        lanes = self._lanes
+        announced = Signal(16)  # ULPDU_Length
+        left = Signal(15)  # lanes behind the last marker that has been counted
+        gap = Signal(8)  # lanes before the next marker
+        beyond = Signal(signed(16))  # lanes behind it
+        m.d.comb += [announced.eq(swap_octets(lane[:16])), beyond.eq(left - gap)]
+        is_rtr = watched.rtr_send & ~state.begun & (announced == UNTAGGED_OCTETS)
+        with m.State("Load"):
+            m.d.sync += [
+                seen.available.eq(rings.available),
+                seen.settings.eq(watched),
+                seen.room.eq(watched.stream_octets - self._passed),
+                seen.known.eq(self._known),
+                seen.sends.eq(~lane[23] & lane[24:28].matches(*SENDS) & (announced >= UNTAGGED_OCTETS) & ~is_rtr),
+                seen.unchecked.eq(self.unchecked),
+                seen.too_long.eq((announced > watched.maximum) | (announced > self.size - 64)),
+                lanes.eq((announced + 2 + 3 + 4)[2:]),
+                left.eq((announced + 2 + 3 + 4)[2:]),
+                gap.eq(Mux(state.place == 0, 0, INTERVAL - state.place)),
+            ]
+            with m.If(~self._mine(self.accept) | rings.begins | self.clear.now):
+                m.d.comb += self._leaves.eq(1)
+            with m.Elif((self._state == DirectionState.MPA) & watched.markers & self._known):
+                m.next = "Mark"
+            with m.Else():
+                m.next = "Decide"
+        with m.State("Mark"):  # RFC 5044 §4.3: a marker precedes each lane with these numbers
+            with m.If(beyond > 0):
+                m.d.sync += [lanes.eq(lanes + 1), left.eq(beyond), gap.eq(INTERVAL - 1)]
+            with m.Else():
+                m.next = "Decide"
 
-    class Asked(data.Struct):
-        """What has been asked for, and the first lanes that have been used."""
+    def _finish(self, m):
+        """Report that all octets have been read, and that a Send waits for its buffer."""
+        done = self._mine(self.rings.ended) & (self._seen.available == 0)
+        m.d.comb += self._stays.eq(done & ~self._mine(self.finished))
+        m.d.sync += [
+            self.rings.reads.payload.tag.place.eq(self._rows.state.place),
+            self._mine(self.sends_waiting).eq(self._waits_for_buffer),
+            self._mine(self.finished).eq(done & self._quiet & ~self._mine(self.full)),
+        ]
 
-        looks: 1
-        words: 1
-        used: 1
+    def _decide(self, m, first, some):
+        """Decide on a read, of anything but an FPDU whose first lane is known."""
+        seen, kind, few = self._seen, self._kind, self._few
+        is_mpa = self._state == DirectionState.MPA
+        with m.If(self.rings.begins):
+            pass
+        with m.Elif(self._rows.state.lost | self.failed):
+            m.d.comb += kind.eq(_Kind.DISCARD)
+            with m.If(seen.available != 0):
+                m.next = "Read"
+        with m.Elif(~is_mpa & (seen.room == 0)):
+            self._states.write(m, DirectionState.WAITING)
+            with m.If(seen.settings.enable):
+                m.next = "Enter"
+        with m.Elif(~is_mpa):
+            self._states.write(m, DirectionState.STREAM)
+            m.d.comb += [kind.eq(_Kind.STREAM), few.eq(some)]
+            with m.If((seen.available != 0) & ~self._mine(self.full) & ~self._filling):
+                m.next = "Read"
+        with m.Elif(~seen.known):
+            m.d.comb += [kind.eq(_Kind.LOOK), few.eq(4)]
+            with m.If(~self._looks & (seen.available >= first)):
+                m.next = "Read"
 
-    def __init__(self, watcher: Watcher, m: Module):
-        each = watcher.connections
-        self.rows = Rows(watcher.State, each)
-        self.at = self.rows.active  # the connection that is visited
-        self.next = Signal.like(self.at)
-        self.leaves = Signal()  # ``next`` is visited now
-        self.stays = Signal()  # it is visited again
-        self.quiet = Signal()  # no octet is on its way
-        self.decides = Signal()  # a read may begin
+    def _give_fpdu(self, m, first, has_all, has_next, next_place):
+        """Read the FPDU. The one behind it is looked at before, as this takes longer."""
+        seen, state = self._seen, self._rows.state
+        with m.If(seen.too_long):
+            m.d.comb += [self._kind.eq(_Kind.TRAIN), self._few.eq(first)]
+            m.d.sync += state.lost.eq(1)
+            m.next = "Read"
+        with m.Elif(has_all & seen.sends & (self.holds | seen.unchecked)):
+            m.d.comb += self._waits_for_buffer.eq(~seen.unchecked)
+        with m.Elif(has_all):
+            self._all_asked.write(m, Cat(self._asked.looks, self._asked.words, ~self._asked.used))
+            m.d.sync += [state.place.eq(next_place), state.begun.eq(1)]
+            m.next = "Read"
+            with m.If(has_next):
+                m.d.sync += self._then_reads.eq(1)
+                m.d.comb += [self._kind.eq(_Kind.LOOK), self._few.eq(4), self._ahead.eq(1)]
+            with m.Else():
+                m.d.comb += self._kind.eq(_Kind.TRAIN)
 
-        self.passed = Signal(32)  # octets of the connection that have been read
-        self.state = Signal(2)
-        self.counts, self.states = (
-            Cells(m, number, each, self.at, watcher.clear) for number in (self.passed, self.state)
-        )
-        self.lane = Signal(32)  # the first lane of its FPDU, if ``known``
+    def _enter(self, m):
+        """The connection enters MPA mode."""
+        with m.State("Enter"):
+            m.d.comb += [self.enters.valid.eq(1), self._stays.eq(1)]
+            with m.If(self.enters.ready):
+                self._states.write(m, DirectionState.MPA)
+                m.d.sync += self._rows.state.place.eq(self._seen.settings.start)
+                m.next = "Leave"
 
-        # Of the connection: numbers of first lanes and words for the host, modulo 2.
-        self.asked = Signal(self.Asked)
-        self.all_asked = Cells(m, Value.cast(self.asked), each, self.at, watcher.clear)
-        self.known = Signal()  # the first lane of its FPDU has come
-        self.looks = Signal()  # it has, or is on its way
-        self.filling = Signal()  # a word for the host is on its way
-
-        self.wakes = Signal(each)  # a bit for each connection: a visit may find something to do
-        self.then_reads = Signal()  # the FPDU is read behind the first lane of the next one
+    def _read(self, m):
+        """The read is taken."""
+        reads, asked = self.rings.reads, self._asked
+        tag = reads.payload.tag
+        moves = Signal()
+        with m.State("Read"):
+            m.d.comb += [
+                reads.valid.eq(~self.rings.begins),
+                moves.eq(reads.valid & reads.ready),
+                self.gives.eq(moves & (tag.kind == _Kind.TRAIN)),
+                self.gives_send.eq(self._seen.sends),
+                self._kind.eq(_Kind.TRAIN),
+            ]
+            with m.If(moves):
+                self._all_asked.write(m, Cat(
+                    asked.looks ^ reads.payload.keeps, asked.words ^ (tag.kind == _Kind.STREAM), asked.used
+                ))  # fmt: skip
+            with m.If(moves & self._then_reads):
+                m.d.sync += self._then_reads.eq(0)
+            with m.Elif(moves | self.rings.begins):
+                m.d.sync += self._then_reads.eq(0)
+                m.d.comb += self._leaves.eq(1)
+                m.next = "Load"
