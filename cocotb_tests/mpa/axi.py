@@ -1,16 +1,17 @@
 """The AXI ports of the module that ``rnic verilog`` writes, driven by cocotbext-axi, with its registers by name."""
 
-import warnings
 from typing import Any
 
-from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiStreamBus, AxiStreamSink, AxiStreamSource
-
+from open_rnic.host_driver.devices.sim.cocotbext_axi import (
+    AxiLiteBus,
+    AxiLiteMaster,
+    AxiStreamBus,
+    AxiStreamSink,
+    AxiStreamSource,
+)
 from open_rnic.rtl.registers import BY_NAME
 
 __all__ = ["MpaAxi"]
-
-# cocotbext-axi 0.1.28 still calls functions that cocotb 2 has deprecated.
-warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"cocotbext\.axi\.")
 
 
 class MpaAxi:

@@ -14,23 +14,15 @@ import pytest
 
 from open_rnic.host_driver.devices.sim.build import HEADERS, missing_headers
 from open_rnic.host_driver.errors import MpaConnectionError
+from open_rnic.host_driver.lib.debian import package_of
 from open_rnic.host_driver.net.pipe import PortError
 from open_rnic.host_driver.net.tap import TapNetwork
 from open_rnic.host_driver.sctp.transport import sctp_socket
 
 MARK = "needs_system"
-PROGRAMS = {  # each with the Debian package that contains it
-    "chromium": "chromium",
-    "git": "git",
-    "ip": "iproute2",
-    "iverilog": "iverilog",
-    "ps": "procps",
-    "qemu-system-x86_64": "qemu-system-x86",
-    "tshark": "tshark",
-    "unshare": "util-linux",
-}
+PROGRAMS = "chromium", "git", "ip", "iverilog", "ps", "qemu-system-x86_64", "tshark", "unshare"
 OTHER_NAMES = {"chromium": ("chromium-browser", "google-chrome")}  # programs that do as well
-PACKAGES = PROGRAMS | HEADERS
+PACKAGES = {name: package_of(name) for name in PROGRAMS} | HEADERS
 TAP, SCTP = "TAP devices as root", "SCTP in the kernel"  # which no package brings
 
 

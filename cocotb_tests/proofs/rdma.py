@@ -148,7 +148,7 @@ class _Region:
         m.d.comb += self.row.eq(AnyConst(range(table.rows)))
         mine = write.row == self.row
         self.goes = Signal()  # in this cycle
-        comes = write.key & table.free & mine
+        comes = write.fields.key & table.free & mine
         m.d.comb += self.goes.eq(
             (table.invalidate & (table.invalidate_row == self.row)) | (table.revoke & table.free & mine) | comes
         )
@@ -158,9 +158,9 @@ class _Region:
             m.d.sync += [self.stag.eq(Cat(self.row, write.word[len(self.row) :])), self.rights.eq(write.rights)]
         self.parts = {"address": self.address, "octets": self.octets, "to_low": self.to[:32], "to_high": self.to[32:]}
         for name, part in self.parts.items():
-            with m.If(getattr(write, name) & mine):
+            with m.If(write.fields[name] & mine):
                 m.d.sync += part.eq(write.word)
-            m.given(~(getattr(write, name) & ((mine & self.there) | write.key)))
+            m.given(~(write.fields[name] & ((mine & self.there) | write.fields.key)))
         self.does_not_wrap = self.to + self.octets <= 1 << 64
         m.given(~comes | self.does_not_wrap)
 
@@ -199,21 +199,21 @@ def _(m, loader):
     row, there = Signal(range(loader.rows)), Signal()
     m.d.comb += row.eq(AnyConst(range(loader.rows)))
     mine = write.row == row
-    parts = write.address | write.octets | write.to_low | write.to_high
-    m.given(~loader.push | loader.free | ~(loader.revoke | parts | write.key))
-    with m.If(loader.free & (loader.revoke | write.key) & mine):
-        m.d.sync += there.eq(write.key)
+    parts = write.fields.address | write.fields.octets | write.fields.to_low | write.to_high
+    m.given(~loader.push | loader.free | ~(loader.revoke | parts | write.fields.key))
+    with m.If(loader.free & (loader.revoke | write.fields.key) & mine):
+        m.d.sync += there.eq(write.fields.key)
     m.always(~(parts & mine & there))
-    m.always(parts + write.key + loader.revoke <= 1)
+    m.always(parts + write.fields.key + loader.revoke <= 1)
 
-    writes = Cat(write.address, write.octets, write.to_low, write.to_high, write.key)
+    writes = Cat(write.fields.address, write.fields.octets, write.fields.to_low, write.fields.to_high, write.fields.key)
     left, is_region = loader["left"], loader["kind"] == Command.REGION
     busy = is_region & (left != 0)
     m.states(~is_region | (left <= len(writes)), ~(busy & mine & there) | (loader.revoke & (left == len(writes))))
     m.states(
         *(~one | (is_region & (left == len(writes) - 1 - n)) for n, one in enumerate(writes)),
         ~loader.revoke | ~is_region | (left == len(writes)),
-        ~(write.key & mine) | ~there,
+        ~(write.fields.key & mine) | ~there,
     )
 
 
@@ -222,7 +222,10 @@ def _(m, loader):
     " the result has its rights, whether all octets are inside, and their address",
     lambda lanes: ResetInserter(_AGAIN)(RegionTable(2)),
     Mutant(
-        "a region is found after it was revoked", RegionTable, "self.revoke | self.write.key", "self.write.key"
+        "a region is found after it was revoked",
+        RegionTable,
+        "self.revoke | self.write.fields.key",
+        "self.write.fields.key",
     ),
     Mutant(
         "a lookup under way finds a region that has been revoked",

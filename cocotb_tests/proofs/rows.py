@@ -137,7 +137,7 @@ def _(m, tally):
     m.given(owed < (1 << len(owed)) - 8)
     offered = tally.o.valid & (o.connection == watched)
     adds = tally.adds & (tally.connection == watched)
-    m.d.sync += owed.eq(owed + Mux(adds, tally.octets, 0) - Mux(offered & tally.o.ready, o.octets, 0))
+    m.d.sync += owed.eq(owed + Mux(adds, tally.amounts.octets, 0) - Mux(offered & tally.o.ready, o.octets, 0))
     some = tally["some"].bit_select(watched, 1)
     m.always(some | offered | (owed == 0), ~offered | (o.octets <= owed))
     m.always(~tally.idle | ~(some | adds))

@@ -1,6 +1,6 @@
 """Streams hold valid and payload until the transfer, if their inputs do (the transfer rules of rtl/lib/stream.py)."""
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
@@ -694,7 +694,7 @@ _block(
 )
 def _(m, queue):
     level = Signal(range(queue.depth + 1))
-    written = Cat(getattr(queue, name) for name in queue.fields).any()
+    written = Value.cast(queue.fields).any()
     m.given(~(written | queue.add) | (level != queue.depth))
     m.d.sync += level.eq(level + queue.add - (queue.o.valid & queue.o.ready))
     m.states((queue["tail"] - queue["head"])[: len(queue["head"])] == level, level <= queue.depth)

@@ -3,12 +3,15 @@
 import itertools
 import random
 import struct
-import warnings
 from functools import partial
 
 import pytest
 from cocotb.triggers import ClockCycles
-from cocotbext.axi import (
+
+from open_rnic.cocotb_tests.harness import bench, parameter, simulate
+from open_rnic.cocotb_tests.plugins.lengths import shortened
+from open_rnic.host_driver.ddp import ReadRequest, decode, tagged_segments, untagged_segments
+from open_rnic.host_driver.devices.sim.cocotbext_axi import (
     AxiBus,
     AxiLiteBus,
     AxiLiteMaster,
@@ -18,10 +21,6 @@ from cocotbext.axi import (
     AxiStreamSink,
     AxiStreamSource,
 )
-
-from open_rnic.cocotb_tests.harness import bench, parameter, simulate
-from open_rnic.cocotb_tests.plugins.lengths import shortened
-from open_rnic.host_driver.ddp import ReadRequest, decode, tagged_segments, untagged_segments
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.rtl.formats.opcodes import Opcode, Queue
 from open_rnic.rtl.rdma import registers as rdma_registers
@@ -30,9 +29,6 @@ from open_rnic.rtl.rdma.axi import AxiRdmaDatapath
 from open_rnic.rtl.rdma.registers import Command, Right
 from open_rnic.rtl.rdma.sample_registers import Doorbell
 from open_rnic.rtl.registers import BY_NAME, Cause
-
-# cocotbext-axi 0.1.28 still calls functions that cocotb 2 has deprecated.
-warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"cocotbext\.axi\.")
 
 NAMES = {**BY_NAME, **rdma_registers.BY_NAME, **sample_registers.BY_NAME}
 MULPDU = 200

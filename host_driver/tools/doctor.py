@@ -11,19 +11,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from open_rnic.host_driver.lib.debian import package_of
 from open_rnic.host_driver.lib.optional_packages import EXTRAS, lacking, way_to
 
 __all__ = ["Finding", "findings"]
 
-#: Programs: what each is for, and the Debian package that has it.
 PROGRAMS = {
-    "c++": ("simulations: builds them", "g++"),
-    "make": ("simulations: builds them", "make"),
-    "openFPGALoader": ("boards: loads a bitstream", "openfpgaloader"),
-    "rdma": ("stock Linux: makes a siw device", "iproute2"),
-    "tshark": ("captures: Wireshark in a terminal", "tshark"),
-    "gtkwave": ("waves: shows the files of --waves", "gtkwave"),
-    "qemu-system-x86_64": ("rnic interop: boots Linux as the peer", "qemu-system-x86"),
+    "c++": "simulations: builds them",
+    "make": "simulations: builds them",
+    "openFPGALoader": "boards: loads a bitstream",
+    "rdma": "stock Linux: makes a siw device",
+    "tshark": "captures: Wireshark in a terminal",
+    "gtkwave": "waves: shows the files of --waves",
+    "qemu-system-x86_64": "rnic interop: boots Linux as the peer",
 }
 PURPOSES = {
     "sim": "simulated devices and boards, rnic verilog",
@@ -67,10 +67,10 @@ def _extras() -> Iterator[Finding]:
 
 
 def _programs() -> Iterator[Finding]:
-    for name, (purpose, package) in PROGRAMS.items():
+    for name, purpose in PROGRAMS.items():
         path = shutil.which(name)
         yield Finding(name, path is not None, purpose, path or "not in PATH",
-                      "" if path else f"install it; Debian's package is {package}")  # fmt: skip
+                      "" if path else f"install it; Debian's package is {package_of(name)}")  # fmt: skip
 
 
 def _serial_ports() -> Iterator[Finding]:

@@ -1,11 +1,17 @@
 """Ports of a part that are ports of the component around it, too."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 
-__all__ = ["expose"]
+__all__ = ["expose", "ports_of"]
+
+
+def ports_of(component) -> dict[tuple[str | int, ...], Any]:
+    """Return the ports of a component by their paths, such as ``("CONFIG", "role")``."""
+    return {path: value for path, _member, value in component.signature.flatten(component)}
 
 
 def expose(m: Module, part, around, names: Iterable[str]) -> None:

@@ -161,8 +161,7 @@ class EthernetPort(wiring.Component):
     def _describe(self, m, bank):
         m.d.comb += [
             bank.IDENTITY.value.eq(IDENTITY),
-            bank.VERSION.minor.eq(VERSION & 0xFFFF),
-            bank.VERSION.major.eq(VERSION >> 16),
+            *bank.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
             bank.CAPABILITIES.rx_queue.eq((4 * self.mac.rx_fifo.words).bit_length() - 1),
             bank.CAPABILITIES.tx_queue.eq((4 * self.mac.tx_fifo.words).bit_length() - 1),
             bank.CAPABILITIES.phy.eq(self.phy.address),

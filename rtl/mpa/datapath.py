@@ -237,12 +237,11 @@ class MpaDatapath(wiring.Component):
         for name, increment in increments.items():
             step = Signal.like(Value.cast(increment), name=f"{name}_step")
             m.d.sync += step.eq(increment)
-            if hasattr(registers, name):
-                counter = getattr(registers, name).value
-                m.d.sync += counter.eq(counter + step)
+            counter = registers.ports.get((name, "value"))
+            if counter is None:
+                count(m, *(registers.ports[f"{name}_{half}", "value"] for half in ("LO", "HI")), step)
             else:
-                low, high = (getattr(registers, f"{name}_{half}").value for half in ("LO", "HI"))
-                count(m, low, high, step)
+                m.d.sync += counter.eq(counter + step)
 
 
 def _code(cause):

@@ -243,11 +243,11 @@ class SharedMpa(wiring.Component):
         return m
 
     def _watch(self, m, registers):
-        words, watched, control = registers.watch, self.watched, BY_NAME["CONTROL"]
+        words, watched, control = registers.watch.words, self.watched, BY_NAME["CONTROL"]
         role, model, permissive = (_config(words.CONFIG, name) for name in ("role", "model", "permissive"))
         accepts_send = _config(words.CONFIG, "rtr_accept")[Rtr.SEND - 1]
         m.d.comb += [
-            registers.watch_of.eq(self.watch),
+            registers.watch.of.eq(self.watch),
             watched.stream_octets.eq(words.RX_STREAM_OCTETS),
             watched.enable.eq(words.CONTROL[control["rx_enable"].lsb]),
             watched.markers.eq(_config(words.CONFIG, "markers_rx")),
@@ -256,9 +256,9 @@ class SharedMpa(wiring.Component):
             ),
             watched.start.eq(words.RX_MPA_OFFSET[2:]),
             watched.maximum.eq(words.RX_MAX_ULPDU),
-            registers.sending_of.eq(self.sending_of),
-            self.sending.stream_octets.eq(registers.sending.TX_STREAM_OCTETS),
-            self.sending.enable.eq(registers.sending.CONTROL[control["tx_enable"].lsb]),
+            registers.sending.of.eq(self.sending_of),
+            self.sending.stream_octets.eq(registers.sending.words.TX_STREAM_OCTETS),
+            self.sending.enable.eq(registers.sending.words.CONTROL[control["tx_enable"].lsb]),
         ]
 
     def _events(self, m, block, name, to):
@@ -285,7 +285,7 @@ class SharedMpa(wiring.Component):
         m.d.comb += [
             tally.adds.eq(adds),
             tally.connection.eq(connection),
-            *(getattr(tally, field).eq(value) for field, value in fields.items()),
+            *(tally.amounts[field].eq(value) for field, value in fields.items()),
         ]
         wiring.connect(m, tally.o, to)
         return tally.idle
@@ -312,13 +312,13 @@ class SharedMpa(wiring.Component):
         wiring.connect(m, marked.o, appender.i)
         wiring.connect(m, appender.o, wiring.flipped(self.tx_fpdu))
 
-        config, given = registers.fence.CONFIG, registers.given
+        config, given = registers.fence.words.CONFIG, registers.given.words
         has_places = Signal()  # for events
         holds = Signal()
         m.d.comb += [
-            registers.given_of.eq(self.tx_ulpdu.payload.connection),
-            registers.fence_of.eq(fence.connection),
-            registers.inserter_of.eq(inserter.connection),
+            registers.given.of.eq(self.tx_ulpdu.payload.connection),
+            registers.fence.of.eq(fence.connection),
+            registers.inserter.of.eq(inserter.connection),
             *(fence.settings[name].eq(_config(config, name)) for name in ("role", "model", "rtr_send", "rdmap")),
             fence.settings.markers.eq(_config(config, "markers_tx")),
             fence.settings.crc.eq(_config(config, "crc_tx")),
@@ -326,7 +326,7 @@ class SharedMpa(wiring.Component):
             fence.maximum.eq(given.TX_MAX_ULPDU),
             fence.mpa.eq(self.tx_mpa),
             fence.room.eq(Mux(holds, 0, self.room)),
-            inserter.start.eq(registers.inserter.TX_MPA_OFFSET[2:]),
+            inserter.start.eq(registers.inserter.words.TX_MPA_OFFSET[2:]),
             Value.cast(fence.clear).eq(self.clear),
             Value.cast(inserter.clear).eq(self.clear),
             holds.eq(~has_places | (self.resets & self.idle)),
@@ -378,15 +378,15 @@ class SharedMpa(wiring.Component):
         wiring.connect(m, detector.o, store.i)
         wiring.connect(m, store.o, wiring.flipped(self.rx_ulpdu))
 
-        train, config = registers.train, registers.detector.CONFIG
+        train, config = registers.train.words, registers.detector.words.CONFIG
         m.d.comb += [
-            registers.train_of.eq(self.rx_fpdus.payload.connection),
-            registers.detector_of.eq(detector.connection),
+            registers.train.of.eq(self.rx_fpdus.payload.connection),
+            registers.detector.of.eq(detector.connection),
             receiver.markers.eq(_config(train.CONFIG, "markers_rx")),
             receiver.enable.eq(_config(train.CONFIG, "crc_rx")),
             receiver.maximum.eq(train.RX_MAX_ULPDU),
             *(detector.settings[name].eq(_config(config, name)) for name in RtrSettings.as_shape().members),
-            detector.start.eq(registers.detector.RX_MPA_OFFSET & ~3),
+            detector.start.eq(registers.detector.words.RX_MPA_OFFSET & ~3),
             Value.cast(detector.clear).eq(self.clear),
         ]
 
@@ -440,11 +440,11 @@ class SharedMpa(wiring.Component):
 
     def _report_rtrs(self, m, registers, detector):
         """Report to the ULP in the device which MSNs the RTRs have used."""
-        config, event = registers.rtr.CONFIG, detector.event
+        config, event = registers.rtr.words.CONFIG, detector.event
         initiates = (_config(config, "role") == Role.INITIATOR) & (_config(config, "model") == Model.PEER_TO_PEER)
         has_msn = (event.kind == EventKind.RTR_RECEIVED) & (event.value != 0)
         m.d.comb += [
-            registers.rtr_of.eq(self.sends_of),
+            registers.rtr.of.eq(self.sends_of),
             self.rtr_sends.eq(Mux(initiates, _config(config, "rtr_send"), Rtr.NONE)),
         ]
         m.d.sync += [

@@ -7,6 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.ports import ports_of
 from open_rnic.rtl.lib.rows import Clear, connection_shape
 from open_rnic.rtl.mpa.events import Event
 from open_rnic.rtl.mpa.tally import Counted
@@ -36,6 +37,13 @@ class NumberedEvent(data.StructLayout):
 
     def __init__(self, connections: int):
         super().__init__({**dict(Event.as_shape().members), "connection": connection_shape(connections)})
+
+
+class Reader(wiring.Signature):
+    """The settings of connection ``of`` that a reader needs: registers, as words without their reserved bits."""
+
+    def __init__(self, connections: int, words: data.StructLayout):
+        super().__init__({"of": In(connection_shape(connections)), "words": Out(words)})
 
 
 class _Queue(data.StructLayout):
@@ -76,9 +84,8 @@ class SharedRegisters(wiring.Component):
     tx_state, rx_state : In, :class:`.DirectionState`
     open : In, 1 bit
         For the register STATE of this connection.
-    NAME_of : In, the number of a connection
-    NAME : Out, a struct of the registers of the reader NAME
-        The settings of this connection, as words without their reserved bits.
+    NAME : Out, :class:`Reader`
+        The settings that the reader NAME needs.
     resets : Out, 1 bit
         A connection waits for its reset, or is being reset.
     idle : In, 1 bit
@@ -107,8 +114,7 @@ class SharedRegisters(wiring.Component):
             "tx_state": In(DirectionState),
             "rx_state": In(DirectionState),
             "open": In(1),
-            **{f"{name}_of": In(number) for name in readers},
-            **{name: Out(layout) for name, layout in self.readers.items()},
+            **{name: Out(Reader(connections, words)) for name, words in self.readers.items()},
             "resets": Out(1),
             "idle": In(1),
             "clear": Out(Clear(connections), init={"now": 1}),
@@ -160,6 +166,7 @@ class SharedRegisters(wiring.Component):
 
     def _settings(self, m, x):
         """The settings in LUT RAM; lengths over their limit are stored as the limit."""
+        ports = ports_of(self)
         for name, mask in _RW.items():
             width = mask.bit_length()
             reset = min(BY_NAME[name].reset, self.limits.get(name, BY_NAME[name].reset))
@@ -173,13 +180,10 @@ class SharedRegisters(wiring.Component):
             m.d.comb += [
                 write.addr.eq(x.of), write.data.eq(value), write.en.eq(x.puts & x.sets & (x.to == _word(name))),
             ]  # fmt: skip
-            for reader, layout in self.readers.items():
-                if name in layout.members:
+            for reader, words in self.readers.items():
+                if name in words.members:
                     read = memory.read_port(domain="comb")
-                    m.d.comb += [
-                        read.addr.eq(getattr(self, f"{reader}_of")),
-                        getattr(self, reader)[name].eq(read.data),
-                    ]
+                    m.d.comb += [read.addr.eq(ports[reader, "of"]), ports[reader, "words"][name].eq(read.data)]
 
     def _watch(self, m, x):
         """What waits to be done. A reset waits until nothing has been on its way for some cycles."""

@@ -57,7 +57,7 @@ class Tally(wiring.Component):
         self.fields = fields
         number = connection_shape(connections)
         super().__init__({
-            "adds": In(1), "connection": In(number), **{name: In(bits) for name, bits in fields.items()},
+            "adds": In(1), "connection": In(number), "amounts": In(data.StructLayout(fields)),
             "o": Out(stream.Signature(Counted(connections))), "idle": Out(1),
         })  # fmt: skip
 
@@ -85,7 +85,7 @@ class Tally(wiring.Component):
             write.addr.eq(self.connection),
             write.en.eq(self.adds),
             *(write.data[name].eq(
-                Mux(begins, 0, read.data[name]) + getattr(self, name)
+                Mux(begins, 0, read.data[name]) + self.amounts[name]
             ) for name in self.fields),
         ]  # fmt: skip
         m.d.sync += some.eq((some & ~(gives << turn)) | (self.adds << self.connection))

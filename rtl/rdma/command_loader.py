@@ -126,9 +126,9 @@ class CommandLoader(wiring.Component):
         withdraws = Signal()  # the buffer with the number ``word``
         number = Signal(range(self.buffer_depth))
         m.d.comb += [
-            buffers.address.eq(self.push & (kind == Command.BUFFER) & (left == 2)),
-            buffers.octets.eq(self.push & (kind == Command.BUFFER) & last),
-            buffers.add.eq(buffers.octets),
+            buffers.fields.address.eq(self.push & (kind == Command.BUFFER) & (left == 2)),
+            buffers.fields.octets.eq(self.push & (kind == Command.BUFFER) & last),
+            buffers.add.eq(buffers.fields.octets),
             buffers.word.eq(self.word),
             withdraws.eq(self.push & (kind == Command.WITHDRAW) & last),
             marks.en.eq(buffers.add | withdraws),
@@ -153,7 +153,7 @@ class CommandLoader(wiring.Component):
     def _write(self, m, kind, command, left, first):
         """Write words to the STag table."""
         writes = Signal(len(RowWrite.NAMES))
-        m.d.comb += [getattr(self.region, name).eq(writes[n]) for n, name in enumerate(RowWrite.NAMES)]
+        m.d.comb += Value.cast(self.region.fields).eq(writes)
         if self.connections > 1:
             rights = Signal(RIGHTS)  # of the region
             row = Signal(range(self.rows))

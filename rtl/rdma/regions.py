@@ -54,14 +54,17 @@ class Found(data.StructLayout):
 
 
 class RowWrite(wiring.Signature):
-    """Words for row ``row`` of the table. Writing ``key``, the STag, makes the region valid."""
+    """Words for row ``row`` of the table; ``fields`` says which one ``word`` is.
+
+    Writing ``key``, the STag, makes the region valid.
+    """
 
     NAMES = ("address", "octets", "to_low", "to_high", "key")
 
     def __init__(self, rows: int):
         super().__init__({
             "row": Out(range(rows)), "word": Out(32), "rights": Out(RIGHTS),
-            **{name: Out(1) for name in self.NAMES},
+            "fields": Out(data.StructLayout(dict.fromkeys(self.NAMES, 1))),
         })  # fmt: skip
 
 
@@ -229,7 +232,7 @@ class RegionTable(wiring.Component):
                 m.d.comb += [
                     write.addr.eq(self.write.row),
                     write.data.eq(self.write.word),
-                    write.en.eq(getattr(self.write, name)),
+                    write.en.eq(self.write.fields[name]),
                 ]
         return words
 
@@ -243,11 +246,11 @@ class RegionTable(wiring.Component):
         m.d.comb += [
             *([self.free.eq(~self.invalidate)] if self.connections > 1 else
               [self.ready.eq(cleared[-1]), self.free.eq(self.ready & ~self.invalidate)]),
-            self.answer.revokes.eq(self.invalidate | (self.free & (self.revoke | self.write.key))),
+            self.answer.revokes.eq(self.invalidate | (self.free & (self.revoke | self.write.fields.key))),
             self.answer.revoked_row.eq(Mux(self.invalidate, self.invalidate_row, self.write.row)),
             write.data.high.eq(self.write.word[row_bits:]),
             write.data.rights.eq(self.write.rights),
-            write.data.valid.eq(self.free & self.write.key),
+            write.data.valid.eq(self.free & self.write.fields.key),
         ]
         if self.connections == 1:
             m.d.comb += [

@@ -31,7 +31,7 @@ class RowQueue(wiring.Component):
 
     Members
     -------
-    NAME : In, 1 bit for each field
+    fields : In, 1 bit for each field
         Writes the low bits of ``word`` to this field of the row that is added next.
     word : In, 32 bits
     add : In, 1 bit
@@ -62,9 +62,10 @@ class RowQueue(wiring.Component):
         many = {
             "of": In(of), "shown": In(of), "settled": Out(1), "any": Out(connections), "clear": In(Clear(connections)),
         }  # fmt: skip
-        self.fields = {name: field.width for name, field in layout.as_shape()}
+        self.widths = {name: field.width for name, field in layout.as_shape()}
         super().__init__({
-            **{name: In(1) for name in self.fields}, "word": In(32), "add": In(1), "o": Out(stream.Signature(layout)),
+            "fields": In(data.StructLayout(dict.fromkeys(self.widths, 1))), "word": In(32), "add": In(1),
+            "o": Out(stream.Signature(layout)),
             "first": Out(range(depth)), "next": Out(range(depth)), **(many if connections > 1 else {}),
         })  # fmt: skip
 
@@ -74,11 +75,11 @@ class RowQueue(wiring.Component):
         m = Module()
         head = Signal(range(2 * self.depth))
         tail = Signal.like(head)
-        for name, width in self.fields.items():
+        for name, width in self.widths.items():
             m.submodules[name] = memory = Memory(shape=width, depth=self.depth, init=[])
             write, read = memory.write_port(), memory.read_port(domain="comb")
             m.d.comb += [
-                write.addr.eq(tail), write.data.eq(self.word), write.en.eq(getattr(self, name)),
+                write.addr.eq(tail), write.data.eq(self.word), write.en.eq(self.fields[name]),
                 read.addr.eq(head), self.o.payload[name].eq(read.data),
             ]  # fmt: skip
         m.d.comb += [self.o.valid.eq(head != tail), self.first.eq(head), self.next.eq(tail)]
@@ -106,11 +107,11 @@ class RowQueue(wiring.Component):
             self.o.valid.eq(some & known),
             self.settled.eq(~some | known),
         ]
-        for name, width in self.fields.items():
+        for name, width in self.widths.items():
             m.submodules[name] = memory = Memory(shape=width, depth=self.depth * self.connections, init=[])
             write, read = memory.write_port(), memory.read_port()
             m.d.comb += [
-                write.addr.eq(Cat(self.next, self.of)), write.data.eq(self.word), write.en.eq(getattr(self, name)),
+                write.addr.eq(Cat(self.next, self.of)), write.data.eq(self.word), write.en.eq(self.fields[name]),
                 read.addr.eq(place), self.o.payload[name].eq(read.data),
             ]  # fmt: skip
         takes = Signal()

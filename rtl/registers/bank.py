@@ -1,13 +1,14 @@
 """Registers in gateware, generated from their description, such as that in :mod:`.registers`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.ports import ports_of
 from open_rnic.rtl.registers import MAP, Access, Register
 from open_rnic.rtl.registers.bus import RegisterBus
 
@@ -70,17 +71,21 @@ class RegisterBank(wiring.Component):
             "reset": In(1),
             **{register.name: Out(_members(register, outside=register.name in outside)) for register in registers},
         })
+        self.ports = ports_of(self)
 
     def show(self, register: str, **values) -> list:
         """Return the statements that give fields of a register these values."""
-        ports = getattr(self, register)
-        return [getattr(ports, field).eq(value) for field, value in values.items()]
+        return [self.ports[register, field].eq(value) for field, value in values.items()]
+
+    def words(self, registers: Iterable[str], field: str = "value") -> Value:
+        """Return this field of some registers, from the first one on."""
+        return Cat(self.ports[register, field] for register in registers)
 
     def elaborate(self, platform):
         from amaranth.vendor import LatticeICE40Platform
 
         m = Module()
-        bus = self.bus
+        bus, ports = self.bus, self.ports
 
         # Cycle 1 decodes the address. Cycle 2 writes, or masks the values of all registers but the addressed one.
         # Cycle 3 combines the masked values. Cycle 4 acknowledges.
@@ -100,16 +105,16 @@ class RegisterBank(wiring.Component):
         together = 2 if isinstance(platform, LatticeICE40Platform) else 1
         values, words = [], []
         for selected, register in zip(decoded, self.registers, strict=True):
-            ports = getattr(self, register.name)
-            word = Signal(32, name=register.name)
+            name = register.name
+            word = Signal(32, name=name)
             reads = second & selected & ~bus.write
             writes = second & selected & bus.write
-            if register.name in self.outside:
-                m.d.comb += [ports.written.eq(writes), ports.word.eq(bus.write_data)]
+            if name in self.outside:
+                m.d.comb += [ports[name, "written"].eq(writes), ports[name, "word"].eq(bus.write_data)]
             if register.pops:
-                m.d.comb += ports.pop.eq(reads)
+                m.d.comb += ports[name, "pop"].eq(reads)
             for field in register.fields:
-                port = getattr(ports, field.name)
+                port = ports[name, field.name]
                 place = slice(field.lsb, field.lsb + field.width)
                 written = bus.write_data[place]
                 match field.access:
@@ -117,11 +122,11 @@ class RegisterBank(wiring.Component):
                         m.d.comb += port.eq(writes & written)
                         continue
                     case Access.PUSH:
-                        m.d.comb += [port.eq(written), ports.push.eq(writes)]
+                        m.d.comb += [port.eq(written), ports[name, "push"].eq(writes)]
                         continue
                     case Access.CLEAR:
-                        m.d.comb += getattr(ports, f"clear_{field.name}").eq(writes & written)
-                    case Access.RW if register.name not in self.outside:
+                        m.d.comb += ports[name, f"clear_{field.name}"].eq(writes & written)
+                    case Access.RW if name not in self.outside:
                         with m.If(self.reset):
                             m.d.sync += port.eq(field.reset)
                         with m.Elif(writes):
@@ -129,7 +134,7 @@ class RegisterBank(wiring.Component):
                 m.d.comb += word[place].eq(port)
             words.append(Mux(selected, word, 0))
             if len(words) == together or register is self.registers[-1]:
-                value = Signal(32, name=f"{register.name}_chosen")
+                value = Signal(32, name=f"{name}_chosen")
                 m.d.sync += value.eq(reduce(or_, words))
                 values.append(value)
                 words = []

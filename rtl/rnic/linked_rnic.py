@@ -129,7 +129,7 @@ class LinkedRnic(wiring.Component):
             *bank.show("CAPABILITIES", connections=rnic.connections, shared=self.is_shared,
                        memory=self.octets.bit_length() - 1),
             *bank.show("PENDING", path=rnic.irq[0], mac=self.mac_irq, rings=failed),
-            *(Cat(getattr(bank, each).value for each in words_of(name, rnic.connections)).eq(bits)
+            *(bank.words(words_of(name, rnic.connections)).eq(bits)
               for name, bits in (("EVENTS", rnic.irq[1:]), ("ENGINES", rnic.rdma_irq), ("STREAMS", waits))),
         ]
         m.d.sync += link.irq.eq(Cat(

@@ -60,27 +60,25 @@ class PathControl(wiring.Component):
         m.submodules.bank = bank = RegisterBank(of_connections(with_resets(PATH_MAP, resets), self.connections))
         wiring.connect(m, wiring.flipped(self.bus), bank.bus)
         changed = Signal(self.connections)
-        changes = [getattr(bank, name) for name in words_of("CHANGED", self.connections)]
+        changes = words_of("CHANGED", self.connections)
         command = self.command.payload
         m.d.comb += [
             bank.IDENTITY.value.eq(IDENTITY),
-            bank.VERSION.minor.eq(VERSION & 0xFFFF),
-            bank.VERSION.major.eq(VERSION >> 16),
-            bank.CAPABILITIES.connections.eq(self.connections),
-            bank.CAPABILITIES.send_ring.eq(self.config.send_ring.bit_length() - 1),
-            bank.CAPABILITIES.receive_ring.eq(self.config.receive_ring.bit_length() - 1),
+            *bank.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
+            *bank.show("CAPABILITIES", connections=self.connections, send_ring=self.config.send_ring.bit_length() - 1,
+                       receive_ring=self.config.receive_ring.bit_length() - 1),
             self.mac.eq(Cat(bank.MAC_LO.value, bank.MAC_HI.value)),
             self.address.eq(bank.ADDRESS.value),
             self.prefix.eq(bank.PREFIX.value),
             self.gateway.eq(bank.GATEWAY.value),
-            self.accept.eq(Cat(getattr(bank, name).value for name in words_of("ACCEPT", self.connections))),
+            self.accept.eq(bank.words(words_of("ACCEPT", self.connections))),
             command.kind.eq(bank.COMMAND.kind),
             command.connection.eq(bank.COMMAND.connection),
             command.ports.eq(Cat(bank.COMMAND_PORTS.peer, bank.COMMAND_PORTS.local)),
             command.address.eq(bank.COMMAND_ADDRESS.value),
             command.iss.eq(bank.COMMAND_ISS.value),
             bank.COMMAND.pending.eq(self.command.valid),
-            Cat(each.value for each in changes).eq(changed),
+            bank.words(changes).eq(changed),
             self.irq.eq(changed.any()),
             self.show.eq(bank.CONNECTION.value),
             bank.STATUS.status.eq(self.status),
@@ -90,7 +88,7 @@ class PathControl(wiring.Component):
             bank.PACKETS.value.eq(self.packets),
             bank.OCTETS.value.eq(self.octets),
         ]
-        m.d.sync += changed.eq((changed & ~Cat(each.clear_value for each in changes)) | self.changed | self.ends)
+        m.d.sync += changed.eq((changed & ~bank.words(changes, "clear_value")) | self.changed | self.ends)
         for register, counted in (
             (bank.RX_NO_ROOM, self.counts.no_room), (bank.RX_CHECKSUM, self.counts.checksum),
             (bank.RX_IGNORED, self.counts.ignored), (bank.CONFLICTS, self.conflict),

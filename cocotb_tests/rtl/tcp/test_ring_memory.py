@@ -5,16 +5,15 @@ import functools
 import itertools
 import logging
 import random
-import warnings
 
 import cocotb
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from cocotbext.axi import AxiBus, AxiRam
 
 from open_rnic.cocotb_tests.harness import bench, simulate
 from open_rnic.cocotb_tests.rtl.tcp.test_rate import SIDES, Both, expose, outside
+from open_rnic.host_driver.devices.sim.cocotbext_axi import AxiBus, AxiRam
 from open_rnic.rtl.rdma.axi_memory import AxiMemory, axi_ports
 from open_rnic.rtl.rnic.linked_rnic import LinkedRnic
 from open_rnic.rtl.rnic.rnic import Rnic
@@ -22,9 +21,6 @@ from open_rnic.rtl.tcp.config import EngineConfig, RingMemory
 from open_rnic.rtl.tcp.engine import TcpEngine
 from open_rnic.rtl.tcp.path import NetworkPath
 from open_rnic.rtl.tcp.ring_memory import KINDS
-
-# cocotbext-axi 0.1.28 still calls functions that cocotb 2 has deprecated.
-warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"cocotbext\.axi\.")
 
 CONNECTIONS, RING = 4, 8192
 SIZE = 2 * CONNECTIONS * RING

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
 from time import perf_counter
 from typing import Any
 
 import cocotb
 from cocotb.triggers import ClockCycles
 from cocotb.utils import get_sim_time
-from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiStreamBus, AxiStreamFrame, AxiStreamSink, AxiStreamSource
 
+from open_rnic.host_driver.devices.sim.cocotbext_axi import (
+    AxiLiteBus,
+    AxiLiteMaster,
+    AxiStreamBus,
+    AxiStreamFrame,
+    AxiStreamSink,
+    AxiStreamSource,
+)
 from open_rnic.host_driver.devices.sim.signals import start_clock
 from open_rnic.host_driver.tools.bench.simulation import report, task
 from open_rnic.rtl.registers import BY_NAME
 
 PERIOD = 10  # ns
-
-# cocotbext-axi 0.1.28 still calls functions that cocotb 2 has deprecated.
-warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"cocotbext\.axi\.")
 
 
 @cocotb.test()  # type: ignore[untyped-decorator]

@@ -11,17 +11,10 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from open_rnic.host_driver.lib.debian import package_of
 from open_rnic.host_driver.tools.interop.errors import InteropError
 
-TOOLS = {  # each with the Debian package that contains it
-    "qemu-system-x86_64": "qemu-system-x86",
-    "tshark": "tshark",
-    "gcc": "gcc",
-    "make": "make",
-    "tar": "tar",
-    "xz": "xz-utils",
-    "setpriv": "util-linux",
-}
+TOOLS = "qemu-system-x86_64", "tshark", "gcc", "make", "tar", "xz", "setpriv"
 _log = logging.getLogger(__name__)
 
 
@@ -43,7 +36,7 @@ async def install() -> None:
     lacking = missing()
     if not lacking:
         return
-    packages = sorted({TOOLS[name] for name in lacking})
+    packages = sorted({package_of(name) for name in lacking})
     if not is_root():
         raise InteropError(f"{', '.join(lacking)}: not installed; as root, run apt-get install {' '.join(packages)}")
     _log.info("installing %s", ", ".join(packages))
