@@ -130,8 +130,8 @@ class Flag(Component):
     Mutant(
         "any write clears the flag",
         RegisterBank,
-        'clear_{field.name}").eq(writes & written)',
-        'clear_{field.name}").eq(writes)',
+        'clear_{field.name}"].eq(writes & written)',
+        'clear_{field.name}"].eq(writes)',
     ),
     name="flag",
     of="MpaDatapath, RegisterBank",

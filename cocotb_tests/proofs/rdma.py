@@ -421,7 +421,7 @@ def _is_valid(header):
     Mutant(
         "an RDMA Write is placed behind the Send that invalidates its STag",
         RdmaReceiver,
-        "found.live & ~(self.invalidate & (self.invalidate_row == found.row))",
+        "found.live & ~(self.invalidate.valid & (self.invalidate.row == found.row))",
         "found.live",
     ),
     Mutant(
@@ -440,19 +440,19 @@ def _(m, receiver):
     octets = 4 * receiver.lanes
     reader, realigner = receiver["reader"], receiver["realigner"]
     i, o, piece = receiver.i, reader.o, realigner.i.payload
-    step, refused = receiver.step, receiver.refused
+    step, refused = receiver.step, receiver.status.refused
     region = _Registered(m, receiver)
 
     # ULPDUs: ``fed`` of their octets have been taken.
     inside, fed, length = Signal(), Signal(_RUN), Signal(16)
     taken, whole = i.valid & i.ready, Signal(16)
     m.d.comb += whole.eq(Mux(inside, length, i.payload.length))
-    m.given(~i.valid | ~receiver.enable | Mux(
+    m.given(~i.valid | ~receiver.settings.enable | Mux(
         i.payload.last,
         (fed + i.payload.octets == whole) & (i.payload.octets <= octets) & ((i.payload.octets != 0) | ~inside),
         fed + octets < whole,
     ))  # fmt: skip
-    m.given(~(inside | m.last(i.valid & ~i.ready)) | (receiver.enable == m.last(receiver.enable)))
+    m.given(~(inside | m.last(i.valid & ~i.ready)) | (receiver.settings.enable == m.last(receiver.settings.enable)))
     m.given(kept(m, i))
     with m.If(taken):
         m.d.sync += [inside.eq(~i.payload.last), length.eq(whole), fed.eq(Mux(i.payload.last, 0, fed + octets))]
@@ -491,7 +491,7 @@ def _(m, receiver):
     writes = places & ~Mux(first, piece.note.request, request) & (piece.count != 0)
     address, begun, buffered = Signal(32), Signal(), Signal()  # of the ULPDU's first octet; it has been placed
     at, mo_end = Signal(32), Signal(34)
-    posted, mo = receiver.buffer.payload, receiver.mo
+    posted, mo = receiver.buffer.payload, receiver.status.mo
     m.d.comb += [
         at.eq(Mux(first, Cat(piece.at, piece.note.word), address)),
         mo_end.eq(mo + header.payload),
@@ -508,9 +508,9 @@ def _(m, receiver):
     m.always(~(writes & ~header.tagged) | (header.opcode.matches(*SENDS) & Mux(first, in_buffer, buffered)))
     # A Send that invalidates an STag: the region may be invalidated, and nothing is placed in it behind the Send.
     row = header.stag[: len(region.row)]
-    m.always(~receiver.invalidate | ~m.last(mine) | m.last(region.there & region.rights[MAY_INVALIDATE]))
-    m.always(~receiver.invalidate | (receiver.invalidate_row == m.last(row)))
-    m.always(~(receiver.invalidate & writes & header.tagged) | (receiver.invalidate_row != row))
+    m.always(~receiver.invalidate.valid | ~m.last(mine) | m.last(region.there & region.rights[MAY_INVALIDATE]))
+    m.always(~receiver.invalidate.valid | (receiver.invalidate.row == m.last(row)))
+    m.always(~(receiver.invalidate.valid & writes & header.tagged) | (receiver.invalidate.row != row))
     # What rdma.words assumes.
     with m.If(places):
         m.d.sync += run.eq(~piece.last)
@@ -526,10 +526,10 @@ def _(m, receiver):
     beats_of_header = Mux(reader["was_tagged"], -(-TAGGED_OCTETS // octets), -(-UNTAGGED_OCTETS // octets))
     behind = reader["behind"]
     m.states(inside == reader["inside"], inside | (~behind & (reader["number"] == 0) & (fed == 0)))
-    enabled = inside & receiver.enable
+    enabled = inside & receiver.settings.enable
     m.states(~enabled | (behind == (fed >= octets * beats_of_header)))
     m.states(~enabled | behind | (fed == octets * reader["number"]), fed[: len(o.payload.start)] == 0)
-    m.states(~enabled | ((fed < length) & (fed != 0)), receiver.enable | ~own)
+    m.states(~enabled | ((fed < length) & (fed != 0)), receiver.settings.enable | ~own)
     m.states(~(reader["chosen_passes"] & reader["chosen_discards"]) | ~inside)
     m.states(~own | ((reader.header.tagged == reader["was_tagged"]) & (reader.header.length == length)))
     m.states(~own | _is_valid(reader.header))
@@ -597,7 +597,7 @@ def _(m, receiver):
     goes_on = current.valid & ~refused
     head = _HEADER(current.header.as_value())
     on, live = receiver["places_on"], receiver["live"]
-    m.states(~(receiver.invalidate & goes_on & head.tagged))
+    m.states(~(receiver.invalidate.valid & goes_on & head.tagged))
     head_mine = region.is_of(head.stag, head.to, head.payload)
     m.states(~goes_on | (run == begun), run | refused | ~begun, ~(run & ~refused) | goes_on)
     m.states(~(goes_on & on) | begun, ~(goes_on & begun) | on)
@@ -781,12 +781,12 @@ def _(m, sender):
     m.states(~offered | (read.valid & sender["in_segment"] & ~sender["in_header"]))
     inside, left = sender["in_segment"], sender["payload_left"]
     payload, to_send = sender["payload"], Signal(33)
-    m.d.comb += to_send.eq(Mux(inside, sender.left - payload + left, sender.left))
+    m.d.comb += to_send.eq(Mux(inside, sender.status.left - payload + left, sender.status.left))
     m.states(~answering | (sender["goes_on"] & sender["last_fragment"]))
     m.states(~answering | (sender["opcode"] == Opcode.RDMA_READ_RESPONSE))
     m.states(~live | ((sender["address"] == (base + done)[:32]) & (total - done == to_send)))
-    m.states(~(live & inside) | ((left <= payload) & (payload <= sender.left)))
-    m.states(~(live & inside) | (sender["last_segment"] == (payload == sender.left)))
+    m.states(~(live & inside) | ((left <= payload) & (payload <= sender.status.left)))
+    m.states(~(live & inside) | (sender["last_segment"] == (payload == sender.status.left)))
     m.states(~(live & inside) | (left != 0) | sender["in_header"], ~inside | sender["goes_on"])
     m.states(~(live & inside & sender["in_header"]) | (left == payload))
 
@@ -804,14 +804,14 @@ def _(m, sender):
     Mutant(
         "a ULPDU with octets that were not read is sent",
         RdmaSender,
-        "spoilt.eq(spoilt | fails | (moves & void))",
-        "spoilt.eq(spoilt | fails)",
+        "ruined.eq(ruined | fails | void)",
+        "ruined.eq(ruined | fails)",
     ),
     Mutant(
         "a ULPDU with a word that could not be read is sent",
         RdmaSender,
-        "spoilt.eq(spoilt | fails | (moves & void))",
-        "spoilt.eq(spoilt | (moves & void))",
+        "ruined.eq(ruined | fails | void)",
+        "ruined.eq(ruined | void)",
     ),
     Mutant(
         "a ULPDU of another length needs another lane",
@@ -835,7 +835,7 @@ def _(m, sender):
     ends, octets = sender.o.valid & sender.o.payload.last, sender.o.payload.octets
     m.always(~ends | ((octets != word.payload.octets) == wrong))
     m.always(~ends | ((octets + 3)[2:] == (word.payload.octets + 3)[2:]))
-    m.states(sender["spoilt"] == wrong, ~sender.failed | wrong)
+    m.states(sender["spoilt"] == wrong, ~sender.status.failed | wrong)
     for valid, end in (
         (sender["realigner"]["turned_valid"], Turned(sender.lanes)(sender["realigner"]["turned"]).end),
         (word.valid, word.payload.octets),
@@ -849,8 +849,8 @@ def _(m, sender):
     Mutant(
         "a Send is checked before the one in front of it has been",
         RdmaReceiver,
-        "(self.blocked | under_way | (is_send",
-        "(self.blocked | (is_send",
+        "(self.status.blocked | under_way",
+        "(self.status.blocked",
     ),
     name="order",
     of="RdmaReceiver, 2 rows",
@@ -866,7 +866,8 @@ def _(m, receiver):
 @proves(
     "an RDMA Read Request is accepted only while fewer than IRD are unanswered",
     lambda lanes: RdmaReceiver(lanes, 2, 2),
-    Mutant("one more is accepted", RdmaReceiver, "self.outstanding < self.ird", "self.outstanding <= self.ird"),
+    Mutant("one more is accepted", RdmaReceiver, "self.settings.outstanding < self.settings.ird",
+           "self.settings.outstanding <= self.settings.ird"),
     name="accepts",
     of="RdmaReceiver, 2 rows",
     lanes=(1,),
@@ -874,7 +875,7 @@ def _(m, receiver):
     reach=20,
 )
 def _(m, receiver):
-    m.always(~receiver.requested | (receiver.outstanding < receiver.ird))
+    m.always(~receiver.status.requested | (receiver.settings.outstanding < receiver.settings.ird))
 
 
 @proves(

@@ -70,8 +70,8 @@ class Blocks:
             commands.free.eq(table.free),
             table.revoke.eq(commands.revoke),
             table.step.eq(receiver.step),
-            table.invalidate.eq(receiver.invalidate),
-            table.invalidate_row.eq(receiver.invalidate_row),
+            table.invalidate.eq(receiver.invalidate.valid),
+            table.invalidate_row.eq(receiver.invalidate.row),
             loader.step.eq(receiver.step),
         ]
 
@@ -85,12 +85,12 @@ class Blocks:
         wiring.connect(m, sender.segments, loader.segments)
         m.d.comb += [
             *([engine.fabric_done.eq(sender.fabric_sent)] if engine.has_fabric else []),
-            sender.send_rtr.eq(engine.rtr_sends == Rtr.SEND),
-            sender.read_rtr.eq(engine.rtr_sends == Rtr.READ),
+            sender.settings.send_rtr.eq(engine.rtr_sends == Rtr.SEND),
+            sender.settings.read_rtr.eq(engine.rtr_sends == Rtr.READ),
             receiver.rtr.eq(engine.rtr_received),
-            self.completions.i.eq(receiver.completed),
-            self.completions.enters.eq(receiver.completes | receiver.skips),
-            self.completions.complete.eq((receiver.note == Note.SEND) | receiver.skips),
+            self.completions.i.eq(receiver.completion.send),
+            self.completions.enters.eq(receiver.completion.enters | receiver.completion.skips),
+            self.completions.complete.eq((receiver.note == Note.SEND) | receiver.completion.skips),
         ]
 
     def _count_reads(self, m, engine):
@@ -103,9 +103,9 @@ class Blocks:
             reads.asks.eq(sender.asks),
             reads.asked.eq(sender.asked),
             reads.answered.eq(receiver.note == Note.READ),
-            reads.requested.eq(receiver.requested),
+            reads.requested.eq(receiver.status.requested),
             reads.answers.eq(sender.answers),
             reads.read_rtr.eq(engine.rtr_sends == Rtr.READ),
             reads.rtr_answered.eq(engine.rtr_answered),
-            receiver.outstanding.eq(reads.requests),
+            receiver.settings.outstanding.eq(reads.requests),
         ]

@@ -200,8 +200,8 @@ class RdmaEngine(wiring.Component):
         runs = Signal()
         memory_failed = Signal()
         m.d.comb += [
-            memory_failed.eq(x.receiver.failed | x.sender.failed),
-            refused.eq(x.receiver.refused | x.receiver.passed | x.sender.refused | memory_failed),
+            memory_failed.eq(x.receiver.status.failed | x.sender.status.failed),
+            refused.eq(x.receiver.status.refused | x.receiver.status.passed | x.sender.status.refused | memory_failed),
             runs.eq(control.enable & ~control.stop & ~refused & settled),
         ]
         self._command(m, registers, x.commands)
@@ -213,19 +213,19 @@ class RdmaEngine(wiring.Component):
         """Apply the settings of the host, and of the connection's startup."""
         control, receiver, loader, sender, reads = registers.CONTROL, x.receiver, x.loader, x.sender, x.reads
         m.d.comb += [
-            receiver.enable.eq(control.enable),
-            receiver.waits.eq(control.waits),
-            receiver.drops.eq(control.drops),
-            receiver.shut.eq(control.shut),
-            receiver.stopped.eq(refused),
+            receiver.settings.enable.eq(control.enable),
+            receiver.settings.waits.eq(control.waits),
+            receiver.settings.drops.eq(control.drops),
+            receiver.settings.shut.eq(control.shut),
+            receiver.settings.stopped.eq(refused),
             loader.runs.eq(runs),
-            sender.runs.eq(runs),
-            sender.starts.eq(control.enable),
-            sender.mulpdu.eq(registers.LIMITS.mulpdu),
+            sender.settings.runs.eq(runs),
+            sender.settings.starts.eq(control.enable),
+            sender.settings.mulpdu.eq(registers.LIMITS.mulpdu),
             reads.starts.eq(control.enable),
             reads.loads.eq(loader.asks),
             loader.may_read.eq(reads.outstanding < registers.LIMITS.ord),
-            receiver.ird.eq(registers.LIMITS.ird),
+            receiver.settings.ird.eq(registers.LIMITS.ird),
         ]
 
     def _command(self, m, registers, loader):
@@ -247,11 +247,12 @@ class RdmaEngine(wiring.Component):
     def _show(self, m, x, registers, memory_failed):
         """The registers that the host reads, and the interrupt."""
         receiver, sender, reads, completions = x.receiver, x.sender, x.reads, x.completions
+        placed = receiver.status
         received, done, status = registers.RECEIVED, registers.DONE, registers.STATUS
         taken = Signal.like(completions.o.payload)
         done_changed = Signal()
         status_changed = Signal()
-        flags = Cat(x.table.ready, receiver.refused, sender.refused, receiver.passed, receiver.blocked, memory_failed)
+        flags = Cat(x.table.ready, placed.refused, sender.status.refused, placed.passed, placed.blocked, memory_failed)
         flags_before = Signal.like(flags)
         m.d.comb += [
             registers.IDENTITY.value.eq(IDENTITY),
@@ -263,22 +264,22 @@ class RdmaEngine(wiring.Component):
             registers.RECEIVED_OCTETS.value.eq(taken.octets),
             registers.RECEIVED_STAG.value.eq(taken.stag),
             *registers.show(
-                "STATUS", ready=x.table.ready, refused=receiver.refused | receiver.passed,
-                source_refused=sender.refused, passed=receiver.passed, blocked=receiver.blocked,
-                memory_failed=memory_failed, placing=receiver.placing, send_begun=receiver.send_begun,
-                write_begun=receiver.write_begun, sending=sender.sending, reads=reads.outstanding,
+                "STATUS", ready=x.table.ready, refused=placed.refused | placed.passed,
+                source_refused=sender.status.refused, passed=placed.passed, blocked=placed.blocked,
+                memory_failed=memory_failed, placing=placed.placing, send_begun=placed.send_begun,
+                write_begun=placed.write_begun, sending=sender.status.sending, reads=reads.outstanding,
                 requests=reads.requests,
             ),
-            registers.RX_SEND_MSN.value.eq(receiver.send_msn),
-            registers.RX_READ_MSN.value.eq(receiver.read_msn),
-            registers.RX_MO.value.eq(receiver.mo),
-            registers.RX_ARRIVED.value.eq(receiver.arrived),
-            registers.REFUSED_LENGTH.value.eq(receiver.header.length),
-            *(registers.show(f"REFUSED_{n}", value=swap_octets(receiver.header.octets.word_select(n, 32)))
+            registers.RX_SEND_MSN.value.eq(placed.send_msn),
+            registers.RX_READ_MSN.value.eq(placed.read_msn),
+            registers.RX_MO.value.eq(placed.mo),
+            registers.RX_ARRIVED.value.eq(placed.arrived),
+            registers.REFUSED_LENGTH.value.eq(placed.header.length),
+            *(registers.show(f"REFUSED_{n}", value=swap_octets(placed.header.octets.word_select(n, 32)))
               for n in range(HEADER_WORDS)),
             x.loader.show.eq(registers.SOURCE.pop),
             registers.SOURCE.value.eq(x.loader.shown),
-            registers.SOURCE_LEFT.value.eq(sender.left),
+            registers.SOURCE_LEFT.value.eq(sender.status.left),
             self.irq.eq(completions.o.valid | done_changed | status_changed),
         ]  # fmt: skip
         with m.If(received.pop):
@@ -290,7 +291,7 @@ class RdmaEngine(wiring.Component):
             done_changed.eq(done_now | (done_changed & ~done.pop)),
             flags_before.eq(flags),
             status_changed.eq((flags != flags_before) | (status_changed & ~status.pop)),
-            registers.ULPDUS.received.eq(registers.ULPDUS.received + receiver.ulpdu),
+            registers.ULPDUS.received.eq(registers.ULPDUS.received + placed.ulpdu),
             registers.ULPDUS.sent.eq(registers.ULPDUS.sent + sender.ulpdu),
         ]
 

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.layouts import RxUlpdu
 from open_rnic.rtl.formats.opcodes import FIRST_MSN, INVALIDATES, READ_REQUEST_OCTETS, SENDS, Opcode, Queue
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_shape, forget
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_of, connection_shape, forget
 from open_rnic.rtl.rdma.header_reader import Header, HeaderReader, PayloadBeat
 from open_rnic.rtl.rdma.layouts import (
     ADDRESS_BITS,
@@ -83,6 +83,112 @@ class _Placed(data.StructLayout):
         super().__init__({"word": word_bits(lanes), "request": 1, "note": Note, **connection_field(connections)})
 
 
+class Settings(data.Struct):
+    """The settings of a connection: registers CONTROL and LIMITS, and the state of other blocks.
+
+    ``stopped``: ULPDUs are discarded; ``outstanding``: RDMA Read Requests that have been checked, and are not answered.
+    """
+
+    enable: 1
+    waits: 1
+    drops: 1
+    shut: 1
+    stopped: 1
+    ird: 8
+    outstanding: 8
+
+
+class Status(wiring.Signature):
+    """The state of a connection, as in the registers STATUS, RX_SEND_MSN, RX_READ_MSN, RX_MO, and RX_ARRIVED.
+
+    ``failed``: memory could not write a word; ``header``: of the refused ULPDU; ``requested``: an RDMA Read Request has
+    been accepted; ``ulpdu``: a ULPDU has been processed. With many connections, ``failed``, ``refused`` and ``passed``
+    have a bit for each.
+    """
+
+    def __init__(self, connections: int):
+        first_msn = FIRST_MSN if connections == 1 else 0
+        flags = "blocked", "placing", "send_begun", "write_begun", "requested", "ulpdu"
+        super().__init__({
+            **{name: Out(connections) for name in ("refused", "passed", "failed")},
+            **{name: Out(1) for name in flags},
+            "send_msn": Out(32, init=first_msn), "read_msn": Out(32, init=first_msn), "mo": Out(32), "arrived": Out(32),
+            "header": Out(Header()),
+        })  # fmt: skip
+
+
+class Completion(wiring.Signature):
+    """Sends, and buffers that are withdrawn.
+
+    Members
+    -------
+    send : Out, :class:`.Completed`
+    enters : Out, 1 bit
+        A Send's last segment has been checked. It is complete with the next ``note`` SEND.
+    skips : Out, 1 bit
+        The buffer was withdrawn. No Send is between its last segment's check and its ``note``.
+    """
+
+    def __init__(self):
+        super().__init__({"send": Out(Completed), "enters": Out(1), "skips": Out(1)})
+
+
+class Turn(wiring.Signature):
+    """The connections for which the blocks work, if there are many.
+
+    Members
+    -------
+    of : Out
+        The connection of the beat at ``i``, of which ``enable`` and ``stopped`` are expected.
+    active : Out
+        The connection of the checks, of which all other settings, ``buffer`` and ``sink`` are expected; the numbers of
+        ``status`` are those of it.
+    ulpdu_of, note_of, rtr_of : Out, Out, In
+        The connection of ``ulpdu``, ``note``, and ``rtr``.
+    settled : In, 1 bit
+        ``buffer`` and ``sink`` are those of the active connection.
+    withdraws, withdraws_of : In
+        Of :class:`.CommandLoader`.
+    returns : Out, 1 bit for each connection
+        Its next buffer may be withdrawn, and is then given back soon. No Send may be given meanwhile.
+    sends_coming : In, 1 bit for each connection
+        A Send was given before, and has not been checked: it may still use the buffer.
+    visits, visit : In
+        Make ``visit`` the active connection, and check no other ULPDU meanwhile.
+    visited : Out, 1 bit
+        It is.
+    checked : Out, 1 bit
+        A ULPDU of the active connection has been checked. For one cycle.
+    dropped : Out, 1 bit
+        A ULPDU of connection ``of`` has been discarded, or passed to the host. For one cycle.
+    idle : Out, 1 bit
+        No ULPDU is in the block.
+    """
+
+    def __init__(self, connections: int):
+        of = connection_shape(connections)
+        super().__init__({
+            "of": Out(of), "active": Out(of), "ulpdu_of": Out(of), "note_of": Out(of), "rtr_of": In(of),
+            "settled": In(1), "withdraws": In(1), "withdraws_of": In(of), "returns": Out(connections),
+            "sends_coming": In(connections), "visits": In(1), "visit": In(of), "visited": Out(1),
+            "checked": Out(1), "dropped": Out(1), "idle": Out(1),
+        })  # fmt: skip
+
+
+class Shown(wiring.Signature):
+    """The state of ``connection``, if there are many: that of ``placing``, too.
+
+    ``header`` is, a cycle later, word ``word`` of the header of its refused ULPDU; behind those of the octets follows
+    the length.
+    """
+
+    def __init__(self, connections: int):
+        super().__init__({
+            "connection": In(connection_shape(connections)), "word": In(3), "header": Out(32),
+            "send_begun": Out(1), "write_begun": Out(1),
+        })  # fmt: skip
+
+
 class RdmaReceiver(wiring.Component):
     """Receive of the RDMA engine.
 
@@ -113,85 +219,30 @@ class RdmaReceiver(wiring.Component):
     write : Out, stream of :class:`.MemoryWrite`
     write_fault : In, 1 bit
         See :class:`.MemoryPort`. While the receiver is not enabled, it is that of a connection before.
-    failed : Out, 1 bit
-        Memory could not write a word.
     requests : Out, :class:`.RequestWords`
     note : Out, :class:`Note`
         This message is complete: its octets are in memory. For one cycle.
     lookup, answer, step
         Of :class:`.RegionTable`; ``step`` is 0 if memory stalls.
-    invalidate : Out, 1 bit
-        A Send that invalidates the region in row ``invalidate_row`` has been checked in the last cycle.
-    invalidate_row : Out
-    revokes, revoked_row : In
-        Of :class:`.RegionTable`.
+    invalidate : Out, ``valid`` and ``row``
+        A Send that invalidates the region in this row has been checked in the last cycle.
     buffer : In, stream of :class:`.Buffer`
         The posted buffers; one is taken when a Send's last segment has been checked, or in the cycle of ``skips``.
     sink : In, stream of :class:`.Sink`
         The RDMA Reads that wait for their responses, the oldest first.
-    completed : Out, :class:`.Completed`
-    completes : Out, 1 bit
-        A Send's last segment has been checked. It is complete with the next ``note`` SEND.
-    skips : Out, 1 bit
-        The buffer was withdrawn. No Send is between its last segment's check and its ``note``.
-    enable, waits, drops, shut, ird : In
-        As in the registers CONTROL and LIMITS.
-    stopped : In, 1 bit
-        ULPDUs are discarded.
-    outstanding : In, 8 bits
-        RDMA Read Requests that have been checked, and are not answered.
-    requested : Out, 1 bit
-        An RDMA Read Request has been accepted.
+    completion : Out, :class:`Completion`
+    settings : In, :class:`Settings`
     rtr : In, :class:`.Rtr`
         The RTR that has just been received, if it has an MSN.
-    refused, passed, blocked, placing, send_begun, write_begun : Out, 1 bit
-    send_msn, read_msn, mo, arrived : Out, 32 bits
-        As in the registers STATUS, RX_SEND_MSN, RX_READ_MSN, RX_MO, and RX_ARRIVED.
-    header : Out, :class:`.Header`
-    ulpdu : Out, 1 bit
-        A ULPDU has been processed.
+    status : Out, :class:`Status`
 
-    With many connections, ``failed``, ``refused`` and ``passed`` have a bit for each. The checks
-    process one connection at a time, and turn to another one, in a cycle, while no header is between its lookup and its
-    checks; the beats behind a header go on. The header of a refused ULPDU is stored in block RAM; all checks wait
-    meanwhile. A Send for which no buffer is posted never stalls: it must not be
-    given. ``rtr`` is of connection ``rtr_of``, and there are
+    Only with many connections: the checks process one connection at a time, and turn to another one, in a cycle, while
+    no header is between its lookup and its checks; the beats behind a header go on. The header of a refused ULPDU is
+    stored in block RAM; all checks wait meanwhile. A Send for which no buffer is posted never stalls: it must not be
+    given.
 
-    of : Out
-        The connection of the beat at ``i``, of which ``enable`` and ``stopped`` are expected.
-    active : Out
-        The connection of the checks, of which all other settings, ``buffer`` and ``sink`` are expected; the outputs
-        from ``send_msn`` to ``arrived`` are those of it.
-    ulpdu_of : Out
-        The connection of ``ulpdu``.
-    note_of : Out
-        The connection of ``note``.
-    settled : In, 1 bit
-        ``buffer`` and ``sink`` are those of the active connection.
-    withdraws, withdraws_of : In
-        Of :class:`.CommandLoader`.
-    returns : Out, 1 bit for each connection
-        Its next buffer may be withdrawn, and is then given back soon. No Send may be given meanwhile.
-    sends_coming : In, 1 bit for each connection
-        A Send was given before, and has not been checked: it may still use the buffer.
-    visits, visit : In
-        Make ``visit`` the active connection, and check no other ULPDU meanwhile.
-    visited : Out, 1 bit
-        It is.
-    checked : Out, 1 bit
-        A ULPDU of the active connection has been checked. For one cycle.
-    dropped : Out, 1 bit
-        A ULPDU of connection ``of`` has been discarded, or passed to the host. For one cycle.
-    shown : In
-        The connection of ``placing``, and of
-    shown_send_begun, shown_write_begun : Out, 1 bit
-        The same as ``send_begun`` and ``write_begun``, which are those of the active connection.
-    shown_word : In
-        A word of the header of its refused ULPDU; behind those of the octets follows the length.
-    shown_header : Out, 32 bits
-        It, a cycle later.
-    idle : Out, 1 bit
-        No ULPDU is in the block.
+    turn : Out, :class:`Turn`
+    shown : Out, :class:`Shown`
     clear : In, :class:`.Clear`
     """
 
@@ -201,137 +252,44 @@ class RdmaReceiver(wiring.Component):
         self.rows = rows * connections
         self.reads = reads
         self.connections = connections
-        rows = self.rows
-        each, of = connections, connection_shape(connections)
-        many = {
-            "of": Out(of), "active": Out(of), "returns": Out(each), "sends_coming": In(each),
-            "note_of": Out(of), "settled": In(1), "withdraws": In(1), "withdraws_of": In(of),
-            "visits": In(1), "visit": In(of), "visited": Out(1), "ulpdu_of": Out(of),
-            "checked": Out(1), "dropped": Out(1), "shown": In(of), "shown_word": In(3), "shown_header": Out(32),
-            "shown_send_begun": Out(1), "shown_write_begun": Out(1), "idle": Out(1), "rtr_of": In(of),
-            "clear": In(Clear(connections)),
-        }  # fmt: skip
-        first_msn = FIRST_MSN if connections == 1 else 0
-        flags = {"refused": Out(each), "passed": Out(each), "send_begun": Out(1), "write_begun": Out(1)}
+        many = {"turn": Out(Turn(connections)), "shown": Out(Shown(connections)), "clear": In(Clear(connections))}
         ulpdus = stream.Signature(RxUlpdu(lanes, connections))
         super().__init__({
-            **(many if connections > 1 else {}), **flags,
             "i": In(ulpdus), "host": Out(ulpdus), "write": Out(stream.Signature(MemoryWrite(lanes))),
-            "write_fault": In(1), "failed": Out(each),
-            "requests": Out(RequestWords(lanes, reads, connections)), "note": Out(Note),
-            "lookup": Out(Request(connections)), "answer": In(Answer(rows)), "step": Out(1),
-            "invalidate": Out(1), "invalidate_row": Out(range(rows)),
-            "buffer": In(stream.Signature(Buffer)), "sink": In(stream.Signature(Sink)),
-            "completed": Out(Completed), "completes": Out(1), "skips": Out(1),
-            "enable": In(1), "waits": In(1), "drops": In(1), "shut": In(1), "ird": In(8), "stopped": In(1),
-            "outstanding": In(8), "requested": Out(1), "rtr": In(Rtr),
-            "blocked": Out(1), "placing": Out(1),
-            "send_msn": Out(32, init=first_msn), "read_msn": Out(32, init=first_msn), "mo": Out(32), "arrived": Out(32),
-            "header": Out(Header()), "ulpdu": Out(1),
+            "write_fault": In(1), "requests": Out(RequestWords(lanes, reads, connections)), "note": Out(Note),
+            "lookup": Out(Request(connections)), "answer": In(Answer(self.rows)), "step": Out(1),
+            "invalidate": Out(wiring.Signature({"valid": Out(1), "row": Out(range(self.rows))})),
+            "buffer": In(stream.Signature(Buffer)), "sink": In(stream.Signature(Sink)), "completion": Out(Completion()),
+            "settings": In(Settings), "rtr": In(Rtr), "status": Out(Status(connections)),
+            **(many if connections > 1 else {}),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
-        many = self.connections > 1
         m.submodules.reader = reader = HeaderReader(self.lanes, self.connections)
         m.submodules.realigner = realigner = Realigner(
-            self.lanes, _Placed(self.lanes, self.connections), abandons=many
+            self.lanes, _Placed(self.lanes, self.connections), abandons=self.connections > 1
         )
-        x = _Active(m, self)
+        x = (_One if self.connections == 1 else _Many)(m, self)
         wiring.connect(m, wiring.flipped(self.i), reader.i)
         wiring.connect(m, reader.host, wiring.flipped(self.host))
         refuses = Signal()  # the ULPDU that is being checked, or placed, is refused
         withdrawn = Signal()  # the oldest buffer is, before a Send has begun
         u, behind, heading = self._look_up(m, x, reader, refuses, withdrawn)
         m.d.comb += [
-            withdrawn.eq(self.buffer.valid & self.buffer.payload.withdrawn & ~self.send_begun),
-            self.skips.eq(withdrawn & reader.idle & (~self.sends_coming.bit_select(self.active, 1) if many else 1)),
-            reader.enable.eq(self.enable),
-            reader.discard.eq(self.stopped if many else self.refused | self.stopped),
+            withdrawn.eq(self.buffer.valid & self.buffer.payload.withdrawn & ~self.status.send_begun),
+            self.completion.skips.eq(withdrawn & reader.idle & ~x.send_comes),
+            reader.enable.eq(self.settings.enable),
+            reader.discard.eq(x.is_refused | self.settings.stopped),
             reader.idle.eq(~behind & ~realigner.busy),
-            self.passed.eq(reader.passed),
-            self.step.eq(realigner.i.ready & ~(x.storing | x.cut) if many else realigner.i.ready),
-            self.header.eq(u.header),
+            self.status.passed.eq(reader.passed),
+            self.step.eq(realigner.i.ready & ~(x.storing | x.cut)),
+            self.status.header.eq(u.header),
         ]
         self._check(m, x, u, refuses, realigner)
         self._place(m, x, realigner)
-        if many:
-            self._turn(m, x, reader, realigner, behind, heading, withdrawn)
-            self._store(m, x, u.header, u.beat, refuses)
-            m.d.comb += self.idle.eq(~(reader.inside | reader.o.valid | behind | realigner.busy | x.storing | x.cut)
-                                     & (x.due == 0))
-        else:
-            # A ULPDU that is cut off may leave octets in the realigner, which never leave it.
-            m.d.comb += self.placing.eq(behind | realigner.moving | (realigner.busy & ~self.refused))
+        x.complete(m, u, refuses, reader, realigner, behind, heading, withdrawn)
         return m
-
-    def _turn(self, m, x, reader, realigner, behind, heading, withdrawn):
-        """Turn to another connection between ULPDUs: for one of it, to give back its buffers, or to show its state."""
-        active, given = self.active, reader.o.payload.connection
-        piece, word = realigner.i, realigner.o
-        begun = Signal(3)  # runs of octets that are placed
-        ended = Signal(3)
-        begins = Cells(m, begun, self.connections, active, self.clear)
-        ends = Cells(m, ended, self.connections, Mux(realigner.forgets, x.refused_of, self.note_of), self.clear)
-        begins.count(m, piece.valid & piece.ready & piece.payload.first)
-        ends.count(m, realigner.forgets | (word.valid & word.ready & word.payload.last))
-        mine = Signal()  # this connection may have a buffer to give back
-        due = Signal(self.connections)  # and these
-        m.d.comb += [
-            self.returns.eq(x.due),
-            due.eq(x.due & ~self.sends_coming),
-            mine.eq(due.bit_select(active, 1)),
-            x.holds.eq((given != active) | (due != 0) | self.visits | x.storing | x.cut),
-            self.visited.eq(self.visits & (self.visit == active) & ~behind & (due == 0)),
-            self.placing.eq((behind & (active == self.shown))
-                            | (begins.read(m, self.shown) != ends.read(m, self.shown))),
-            realigner.forgets.eq(x.cut & ~realigner.moving),
-            Value.cast(reader.clear).eq(self.clear),
-            self.of.eq(reader.of),
-            self.dropped.eq(reader.ends),
-        ]
-        done = Signal()
-        inside = Signal()  # a ULPDU has begun, and has not ended
-        with m.If(reader.o.valid & reader.o.ready):
-            m.d.sync += inside.eq(~reader.o.payload.last)
-        with m.If(~heading & ~inside & ~x.cut & ~x.storing):
-            with m.If((due != 0) & ~behind):
-                m.d.comb += done.eq(mine & self.settled & ~withdrawn)
-                with m.If(~mine):
-                    m.d.sync += active.eq(active + 1)
-            with m.Elif((due == 0) & self.visits & ~behind):
-                with m.If(self.visit != active):
-                    m.d.sync += active.eq(self.visit)
-            # A free place stays in front of the header: if the ULPDU before it is refused now, its header is stored.
-            with m.Elif((due == 0) & ~self.visits & self.step
-                        & reader.o.valid & reader.o.payload.header & (given != active)):
-                m.d.sync += active.eq(given)
-        m.d.sync += x.due.eq(
-            (x.due & ~(done << active)) | (self.withdraws << self.withdraws_of)
-            | ((self.buffer.valid & self.buffer.ready) << active)
-        )  # fmt: skip
-        with m.If(realigner.forgets):
-            m.d.sync += x.cut.eq(0)
-        forget(m, self.clear, self.refused, self.failed)
-        m.d.comb += [
-            self.shown_send_begun.eq(x.send_begun.read(m, self.shown)),
-            self.shown_write_begun.eq(x.write_begun.read(m, self.shown)),
-        ]
-
-    def _store(self, m, x, header, beat, refuses):
-        """Store the header of a refused ULPDU."""
-        m.submodules.headers = memory = Memory(shape=32, depth=8 * self.connections, init=[])
-        write, read = memory.write_port(), memory.read_port()
-        number = Signal(range(8))
-        words = Array([*(header.octets.word_select(n, 32) for n in range(HEADER_WORDS)), header.length])
-        with m.If(refuses):
-            m.d.sync += [x.storing.eq(1), x.refused_of.eq(beat.connection), number.eq(0)]
-        with m.Elif(x.storing):
-            m.d.sync += [number.eq(number + 1), x.storing.eq(number != HEADER_WORDS)]
-        m.d.comb += [
-            write.addr.eq(Cat(number, x.refused_of)), write.data.eq(words[number]), write.en.eq(x.storing),
-            read.addr.eq(Cat(self.shown_word, self.shown)), self.shown_header.eq(read.data),
-        ]  # fmt: skip
 
     def _look_up(self, m, x, reader, refuses, withdrawn):
         """Delay each beat until the result of the lookup is there; an ordered ULPDU waits for the one before.
@@ -340,7 +298,7 @@ class RdmaReceiver(wiring.Component):
 
         Return the ULPDU of the delayed beat, and whether any beat, or any header, is under way.
         """
-        arriving, header = reader.o.payload, reader.header
+        arriving, header, settings = reader.o.payload, reader.header, self.settings
         is_send = Signal()
         ordered = Signal()  # the checks use what the ordered ULPDU before may change
         m.d.comb += [
@@ -350,19 +308,18 @@ class RdmaReceiver(wiring.Component):
         holds = Signal()
         under_way = Signal()  # an ordered ULPDU is between the lookup and its checks
         m.d.comb += [
-            self.blocked.eq(reader.o.valid & arriving.header & is_send & ~self.buffer.valid & self.waits & ~self.drops
-                            & ~under_way & ~self.refused if not x.many else 0),
-            holds.eq((arriving.header & x.holds) | (ordered & (under_way | ~self.settled)) if x.many else
-                     ordered & (self.blocked | under_way | (is_send & withdrawn))),
-            reader.o.ready.eq(self.step & ~holds if x.many else (self.step & ~holds) | self.refused),
-            *([self.lookup.connection.eq(self.active)] if x.many else []),
+            self.status.blocked.eq(reader.o.valid & arriving.header & is_send & ~self.buffer.valid & settings.waits
+                                   & ~settings.drops & ~under_way & ~x.is_refused),
+            holds.eq((arriving.header & x.holds)
+                     | (ordered & (self.status.blocked | under_way | x.unsettled(is_send & withdrawn)))),
+            reader.o.ready.eq((self.step & ~holds) | x.is_refused),
             self.lookup.valid.eq(reader.o.valid & arriving.header & ~holds),
             self.lookup.access.stag.eq(header.stag),
             self.lookup.access.to.eq(header.to),
             self.lookup.access.octets.eq(header.payload),
         ]  # fmt: skip
 
-        beat, valid = arriving, reader.o.valid & ~holds & (1 if x.many else ~self.refused)
+        beat, valid = arriving, reader.o.valid & ~holds & ~x.is_refused
         headers, valids, headings, ordereds = [header], [], [], []
         for n in range(_LOOKUP):
             later = Signal(PayloadBeat(self.lanes, self.connections), name=f"beat_{n}", reset_less=True)
@@ -371,8 +328,7 @@ class RdmaReceiver(wiring.Component):
             later_header = Signal(Header(), name=f"header_{n}", reset_less=True)
             with m.If(self.step):
                 m.d.sync += [later.eq(beat), later_valid.eq(valid), later_ordered.eq(valid & ordered)]
-                refused = x.storing if x.many else self.refused
-                stays = refused | refuses if n == _LOOKUP - 1 else Const(0)
+                stays = x.storing | x.is_refused | refuses if n == _LOOKUP - 1 else Const(0)
                 with m.If(valid & beat.header & ~stays):
                     m.d.sync += later_header.eq(headers[-1])
             beat, valid, ordered = later, later_valid, later_ordered
@@ -384,7 +340,7 @@ class RdmaReceiver(wiring.Component):
         ulpdu = _Ulpdu(beat, headers[-1], valid, self._check_order(m, x, headers[1]), self.answer.found.row)
         return ulpdu, Cat(valids).any(), Cat(headings).any()
 
-    def _check_order(self, m, active, header):
+    def _check_order(self, m, state, header):
         """Compare the header with the state that ordered ULPDUs change, in the last two of the lookup's cycles.
 
         The state does not change in them.
@@ -400,15 +356,15 @@ class RdmaReceiver(wiring.Component):
         with m.If(self.step):
             m.d.sync += [
                 right_queue.eq(header.qn == Mux(is_send, Queue.SEND, Queue.READ)),
-                right_msn.eq(header.msn == Mux(is_send, active.send_msn, active.read_msn)),
-                right_mo.eq(header.mo == Mux(is_send, self.mo, 0)),
+                right_msn.eq(header.msn == Mux(is_send, state.send_msn, state.read_msn)),
+                right_mo.eq(header.mo == Mux(is_send, self.status.mo, 0)),
                 right_sink.eq(self.sink.valid & (header.stag == self.sink.payload.stag)),
-                early_end.eq(self.mo + header.payload),
+                early_end.eq(self.status.mo + header.payload),
                 x.in_order.eq(right_queue & right_msn & right_mo),
                 x.has_buffer.eq(self.buffer.valid),
                 x.in_buffer.eq(early_end <= self.buffer.payload.octets),
                 x.end.eq(early_end),
-                x.address.eq(self.buffer.payload.address + self.mo),
+                x.address.eq(self.buffer.payload.address + self.status.mo),
                 x.right_sink.eq(right_sink),
             ]
         return x
@@ -416,16 +372,12 @@ class RdmaReceiver(wiring.Component):
     def _check(self, m, x, u, refuses, realigner):
         """Accept or refuse the ULPDU with its first beat; all state that ULPDUs change is changed here."""
         self._judge(m, x, u)
-        refused = self.refused.bit_select(u.beat.connection, 1) if x.many else self.refused
+        refused = self.status.refused.bit_select(connection_of(u.beat), 1)
         m.d.comb += [u.now.eq(u.valid & u.beat.header & self.step & ~refused), u.accepts.eq(u.now & u.good)]
         self._pass(m, x, u, refused, refuses, realigner)
         with m.If(refuses):
             m.d.sync += refused.eq(1)
-        m.d.comb += self.ulpdu.eq(u.valid & u.beat.last & self.step & ~refused & ~refuses)
-        if x.many:
-            m.d.comb += [self.checked.eq(u.valid & u.beat.header & self.step), self.ulpdu_of.eq(u.beat.connection)]
-            with m.If(refuses & ~u.beat.header):
-                m.d.sync += x.cut.eq(1)
+        m.d.comb += self.status.ulpdu.eq(u.valid & u.beat.last & self.step & ~refused & ~refuses)
         self._advance(m, x, u)
 
     def _judge(self, m, x, u):
@@ -439,7 +391,7 @@ class RdmaReceiver(wiring.Component):
             u.invalidates.eq(opcode.matches(*INVALIDATES)),
             u.some.eq(header.payload != 0),
             # A Send may have invalidated the region in the last cycle, while the lookup found it.
-            u.found_live.eq(found.live & ~(self.invalidate & (self.invalidate_row == found.row))),
+            u.found_live.eq(found.live & ~(self.invalidate.valid & (self.invalidate.row == found.row))),
         ]
 
         # RFC 5041 §7.1: queue, MSN, MO, and buffer of an untagged segment.
@@ -448,11 +400,11 @@ class RdmaReceiver(wiring.Component):
         good_request = Signal()
         m.d.comb += [
             good_send.eq(order.in_order & Mux(
-                order.has_buffer, order.in_buffer & (~u.invalidates | may_invalidate), self.drops,
+                order.has_buffer, order.in_buffer & (~u.invalidates | may_invalidate), self.settings.drops,
             )),
             # RFC 5040 §5.2.2: a request uses one of IRD buffers
             good_request.eq(order.in_order & (header.payload == READ_REQUEST_OCTETS) & header.last
-                            & (self.outstanding < self.ird)),
+                            & (self.settings.outstanding < self.settings.ird)),
         ]  # fmt: skip
 
         # RFC 5041 §7.1: the region of a tagged segment; a segment of no octets accesses none (§5.2).
@@ -465,7 +417,7 @@ class RdmaReceiver(wiring.Component):
                 self.sink.valid
                 & (~header.last | Mux(u.some, u.ends, ~self.sink.payload.some | x.all_arrived.signal))
                 & (~u.some | (u.found_live & found.fits & found.rights[Right.LOCAL_WRITE.bit]
-                              & order.right_sink & (found.offset == self.arrived)))
+                              & order.right_sink & (found.offset == self.status.arrived)))
             ),
             u.good.eq((u.is_send & good_send) | (u.is_request & good_request) | (u.is_write & good_write)
                       | (u.is_response & good_response)),
@@ -481,13 +433,15 @@ class RdmaReceiver(wiring.Component):
         at = Signal(32)
         m.d.comb += [
             refuses.eq((u.now & ~u.good) | (u.valid & ~beat.header & self.step & ~refused & places_on & ~live)),
-            places.eq(Mux(beat.header, u.good & ~(u.is_send & ~u.order.has_buffer) & ~(u.is_request & self.shut),
-                          places_on & live)),
+            places.eq(Mux(
+                beat.header, u.good & ~(u.is_send & ~u.order.has_buffer) & ~(u.is_request & self.settings.shut),
+                places_on & live,
+            )),
             at.eq(Mux(u.is_send, u.order.address,
                       Mux(u.is_request, x.request_row.signal * request_row_octets(self.lanes), found.address))),
             placed.word.eq(at[2 + (self.lanes.bit_length() - 1):]),
             placed.request.eq(u.is_request),
-            *([placed.connection.eq(self.active)] if x.many else []),
+            *x.number(placed),
             realigner.i.valid.eq(
                 u.valid & places & ~refused
                 & ((beat.count != 0) | (beat.header & (placed.note != Note.NONE)))
@@ -516,30 +470,27 @@ class RdmaReceiver(wiring.Component):
     def _advance(self, m, x, u):
         """Change the state of the queues, and of the message, when a ULPDU is accepted."""
         header, order, accepts = u.header, u.order, u.accepts
-        next_msn = Signal(32)
         m.d.comb += [
-            next_msn.eq(header.msn + 1),
-            self.buffer.ready.eq((accepts & u.is_send & header.last) | self.skips),
+            x.next_msn.eq(header.msn + 1),
+            self.buffer.ready.eq((accepts & u.is_send & header.last) | self.completion.skips),
             self.sink.ready.eq(accepts & u.is_response & header.last),
-            self.requested.eq(accepts & u.is_request & ~self.shut),
-            self.completes.eq(accepts & u.is_send & header.last & order.has_buffer),
-            self.completed.opcode.eq(Mux(self.skips, 0, header.opcode)),
-            self.completed.octets.eq(order.end),
-            self.completed.stag.eq(header.stag),
-            self.invalidate_row.eq(u.row),
+            self.status.requested.eq(accepts & u.is_request & ~self.settings.shut),
+            self.completion.enters.eq(accepts & u.is_send & header.last & order.has_buffer),
+            self.completion.send.opcode.eq(Mux(self.completion.skips, 0, header.opcode)),
+            self.completion.send.octets.eq(order.end),
+            self.completion.send.stag.eq(header.stag),
+            self.invalidate.row.eq(u.row),
         ]
-        if x.many:
-            m.d.comb += x.next_msn.eq(next_msn)
-        m.d.sync += self.invalidate.eq(self.completes & u.invalidates)
+        m.d.sync += self.invalidate.valid.eq(self.completion.enters & u.invalidates)
         with m.If(accepts):
             with m.If(u.is_send):
                 x.mo.write(m, Mux(header.last, 0, order.end))
                 x.send_begun.write(m, ~header.last)
                 with m.If(header.last):
-                    x.next_send(m, next_msn)
+                    x.next_send(m)
             with m.If(u.is_request):
-                x.next_read(m, next_msn)
-                with m.If(~self.shut):
+                x.next_read(m)
+                with m.If(~self.settings.shut):
                     x.request_row.write(m, x.request_row.signal + 1)
             with m.If(u.is_write):
                 x.write_begun.write(m, ~header.last)
@@ -555,7 +506,7 @@ class RdmaReceiver(wiring.Component):
         next_word = Signal(word_bits(self.lanes))
         number = Signal.like(next_word)
         target = word.note
-        failed = self.failed.bit_select(target.connection, 1) if x.many else self.failed
+        failed = self.status.failed.bit_select(connection_of(target), 1)
         place_bits = (request_row_words(self.lanes) * self.reads - 1).bit_length()  # of a connection
         moves = Signal()
         m.d.comb += [
@@ -567,88 +518,211 @@ class RdmaReceiver(wiring.Component):
             self.write.payload.last.eq(word.last),
             self.requests.valid.eq(realigner.o.valid & target.request),
             self.requests.word.eq(word.data),
-            self.requests.place.eq(Cat(number[:place_bits], target.connection) if x.many else number),
+            self.requests.place.eq(Cat(number[:place_bits], connection_of(target))),
             realigner.o.ready.eq(target.request | self.write.ready),
             moves.eq(realigner.o.valid & realigner.o.ready),
             self.note.eq(Mux(moves & word.last & ~failed, target.note, Const(Note.NONE, 2))),
             self.requests.arrived.eq(self.note == Note.REQUEST),
         ]
-        if x.many:
-            last_target = Signal.like(self.active)  # of the last word
-            with m.If(realigner.o.valid):
-                m.d.sync += last_target.eq(target.connection)
-            fault_of = Mux(realigner.o.valid, target.connection, last_target)
-            m.d.comb += [self.note_of.eq(target.connection), self.requests.connection.eq(target.connection)]
-            m.d.sync += self.failed.eq(self.failed | (self.write_fault << fault_of))
-        else:
-            m.d.sync += self.failed.eq(self.failed | (self.write_fault & self.enable))
+        x.note_fault(m, realigner.o)
         with m.If(moves):
             m.d.sync += next_word.eq(number + 1)
 
 
-class _Active:
-    """The state of the connection whose ULPDUs are checked, and what many connections need to turn to another one."""
+class _State:
+    """The state of the connection whose ULPDUs are checked: ``at``, of ``connections``."""
 
-    def __init__(self, m: Module, receiver: RdmaReceiver):
-        connections = receiver.connections
-        self.many = connections > 1
-        self._receiver = receiver
+    def __init__(self, m: Module, receiver: RdmaReceiver, at=0, clear=None):
+        self.receiver = receiver
+        self.next_msn = Signal(32)  # of the queue of the ULPDU that is accepted
         request_row = Signal(range(receiver.reads), name="request_row")
         all_arrived = Signal()  # all octets of the Read Response, but not its last segment
-        active = 0
-        if self.many:
-            active = receiver.active
-            self.holds = Signal()  # no ULPDU's lookup begins
-            self.due = Signal(connections)  # the connection may have buffers to give back
-            self.storing = Signal()  # the header of a refused ULPDU is being stored
-            self.refused_of = Signal.like(active)  # its connection
-            self.cut = Signal()  # a ULPDU was cut off whose octets may be in the realigner
-            # Numbers of 0 are those after a reset; a connection that has used a MSN has 1 in these.
-            sends_used = Signal()
-            reads_used = Signal()
-
-        def cells(signal, value=None):
-            return Cells(m, signal, connections, active, receiver.clear if self.many else None, value)
-
-        self.mo, self.arrived, self.request_row = cells(receiver.mo), cells(receiver.arrived), cells(request_row)
-        self.all_arrived, self.send_begun, self.write_begun = (
-            cells(each) for each in (all_arrived, receiver.send_begun, receiver.write_begun)
+        status = receiver.status
+        self.mo, self.arrived, self.request_row, self.all_arrived, self.send_begun, self.write_begun = (
+            Cells(m, each, receiver.connections, at, clear)
+            for each in (status.mo, status.arrived, request_row, all_arrived, status.send_begun, status.write_begun)
         )
-        self.send_msn, self.read_msn = receiver.send_msn, receiver.read_msn
-        if self.many:
-            sends, reads = (Signal(32, name=name) for name in ("next_send", "next_read"))
-            self.next_msn = Signal(32)  # of the queue of the ULPDU that is accepted
-            self._sends, self._reads = cells(sends, self.next_msn), cells(reads, self.next_msn)
-            self._sends_used, self._reads_used = cells(sends_used), cells(reads_used)
-            rtrs = Signal(2)  # the first Send, or the first RDMA Read Request, was a RTR
-            self._rtrs = Cells(m, rtrs, connections, receiver.rtr_of, receiver.clear)
-            by_rtr = self._rtrs.read(m, active)
-            m.d.comb += [
-                receiver.send_msn.eq(sends | Mux(sends_used, 0, FIRST_MSN << by_rtr[0])),
-                receiver.read_msn.eq(reads | Mux(reads_used, 0, FIRST_MSN << by_rtr[1])),
-            ]
+        self.send_msn, self.read_msn = status.send_msn, status.read_msn
 
-    def next_send(self, m, msn):
-        if self.many:
-            self._sends.write(m)
-            self._sends_used.write(m, 1)
-        else:
-            m.d.sync += self.send_msn.eq(msn)
 
-    def next_read(self, m, msn):
-        if self.many:
-            self._reads.write(m)
-            self._reads_used.write(m, 1)
-        else:
-            m.d.sync += self.read_msn.eq(msn)
+class _One(_State):
+    """The state of the only connection."""
+
+    def __init__(self, m: Module, receiver: RdmaReceiver):
+        super().__init__(m, receiver)
+        self.is_refused = receiver.status.refused
+        self.holds = self.send_comes = self.storing = self.cut = Const(0)
+
+    def unsettled(self, withdrawn):
+        return withdrawn
+
+    def number(self, _payload):
+        return []
+
+    def next_send(self, m):
+        m.d.sync += self.send_msn.eq(self.next_msn)
+
+    def next_read(self, m):
+        m.d.sync += self.read_msn.eq(self.next_msn)
+
+    def note_rtrs(self, m):
+        for kind, msn in ((Rtr.SEND, self.send_msn), (Rtr.READ, self.read_msn)):
+            with m.If(self.receiver.rtr == kind):
+                m.d.sync += msn.eq(FIRST_MSN + 1)
+
+    def note_fault(self, m, _words):
+        failed = self.receiver.status.failed
+        m.d.sync += failed.eq(failed | (self.receiver.write_fault & self.receiver.settings.enable))
+
+    def complete(self, m, _u, _refuses, _reader, realigner, behind, _heading, _withdrawn):
+        # A ULPDU that is cut off may leave octets in the realigner, which never leave it.
+        status = self.receiver.status
+        m.d.comb += status.placing.eq(behind | realigner.moving | (realigner.busy & ~status.refused))
+
+
+class _Many(_State):
+    """The state of the active connection, and what many connections need to turn to another one."""
+
+    def __init__(self, m: Module, receiver: RdmaReceiver):
+        connections, turn = receiver.connections, receiver.turn
+        active, clear = turn.active, receiver.clear
+        super().__init__(m, receiver, active, clear)
+        self.is_refused = Const(0)  # its ULPDUs do not come
+        self.holds = Signal()  # no ULPDU's lookup begins
+        self.send_comes = turn.sends_coming.bit_select(active, 1)
+        self.due = Signal(connections)  # the connection may have buffers to give back
+        self.storing = Signal()  # the header of a refused ULPDU is being stored
+        self.refused_of = Signal.like(active)  # its connection
+        self.cut = Signal()  # a ULPDU was cut off whose octets may be in the realigner
+        # Numbers of 0 are those after a reset; a connection that has used a MSN has 1 in these.
+        sends_used = Signal()
+        reads_used = Signal()
+        sends, reads = (Signal(32, name=name) for name in ("next_send", "next_read"))
+        self._sends, self._reads = (
+            Cells(m, each, connections, active, clear, self.next_msn) for each in (sends, reads)
+        )
+        self._sends_used, self._reads_used = (
+            Cells(m, each, connections, active, clear) for each in (sends_used, reads_used)
+        )
+        rtrs = Signal(2)  # the first Send, or the first RDMA Read Request, was a RTR
+        self._rtrs = Cells(m, rtrs, connections, turn.rtr_of, clear)
+        by_rtr = self._rtrs.read(m, active)
+        m.d.comb += [
+            self.send_msn.eq(sends | Mux(sends_used, 0, FIRST_MSN << by_rtr[0])),
+            self.read_msn.eq(reads | Mux(reads_used, 0, FIRST_MSN << by_rtr[1])),
+            receiver.lookup.connection.eq(active),
+        ]
+
+    def unsettled(self, _withdrawn):
+        return ~self.receiver.turn.settled
+
+    def number(self, payload):
+        return [payload.connection.eq(self.receiver.turn.active)]
+
+    def next_send(self, m):
+        self._sends.write(m)
+        self._sends_used.write(m, 1)
+
+    def next_read(self, m):
+        self._reads.write(m)
+        self._reads_used.write(m, 1)
 
     def note_rtrs(self, m):
         """A RTR is the first message of its queue."""
-        rtr = self._receiver.rtr
-        if self.many:
-            with m.If((rtr == Rtr.SEND) | (rtr == Rtr.READ)):
-                self._rtrs.write(m, Cat(rtr == Rtr.SEND, rtr == Rtr.READ))
-            return
-        for kind, msn in ((Rtr.SEND, self.send_msn), (Rtr.READ, self.read_msn)):
-            with m.If(rtr == kind):
-                m.d.sync += msn.eq(FIRST_MSN + 1)
+        rtr = self.receiver.rtr
+        with m.If((rtr == Rtr.SEND) | (rtr == Rtr.READ)):
+            self._rtrs.write(m, Cat(rtr == Rtr.SEND, rtr == Rtr.READ))
+
+    def note_fault(self, m, words):
+        """A fault is of the last word."""
+        r, connection = self.receiver, words.payload.note.connection
+        last_target = Signal.like(connection)
+        with m.If(words.valid):
+            m.d.sync += last_target.eq(connection)
+        fault_of = Mux(words.valid, connection, last_target)
+        m.d.comb += [r.turn.note_of.eq(connection), r.requests.connection.eq(connection)]
+        m.d.sync += r.status.failed.eq(r.status.failed | (r.write_fault << fault_of))
+
+    def complete(self, m, u, refuses, reader, realigner, behind, heading, withdrawn):
+        """Turn to other connections, and keep the headers of refused ULPDUs."""
+        r = self.receiver
+        busy = reader.inside | reader.o.valid | behind | realigner.busy | self.storing | self.cut
+        m.d.comb += [
+            r.turn.checked.eq(u.valid & u.beat.header & r.step),
+            r.turn.ulpdu_of.eq(u.beat.connection),
+            r.turn.idle.eq(~busy & (self.due == 0)),
+        ]
+        with m.If(refuses & ~u.beat.header):
+            m.d.sync += self.cut.eq(1)
+        self._turn(m, reader, realigner, behind, heading, withdrawn)
+        self._store(m, u.header, u.beat, refuses)
+
+    def _turn(self, m, reader, realigner, behind, heading, withdrawn):
+        """Turn to another connection between ULPDUs: for one of it, to give back its buffers, or to show its state."""
+        r = self.receiver
+        active, given = r.turn.active, reader.o.payload.connection
+        piece, word = realigner.i, realigner.o
+        begun = Signal(3)  # runs of octets that are placed
+        ended = Signal(3)
+        begins = Cells(m, begun, r.connections, active, r.clear)
+        ends = Cells(m, ended, r.connections, Mux(realigner.forgets, self.refused_of, r.turn.note_of), r.clear)
+        begins.count(m, piece.valid & piece.ready & piece.payload.first)
+        ends.count(m, realigner.forgets | (word.valid & word.ready & word.payload.last))
+        mine = Signal()  # this connection may have a buffer to give back
+        due = Signal(r.connections)  # and these
+        m.d.comb += [
+            r.turn.returns.eq(self.due),
+            due.eq(self.due & ~r.turn.sends_coming),
+            mine.eq(due.bit_select(active, 1)),
+            self.holds.eq((given != active) | (due != 0) | r.turn.visits | self.storing | self.cut),
+            r.turn.visited.eq(r.turn.visits & (r.turn.visit == active) & ~behind & (due == 0)),
+            r.status.placing.eq((behind & (active == r.shown.connection))
+                            | (begins.read(m, r.shown.connection) != ends.read(m, r.shown.connection))),
+            realigner.forgets.eq(self.cut & ~realigner.moving),
+            Value.cast(reader.clear).eq(r.clear),
+            r.turn.of.eq(reader.of),
+            r.turn.dropped.eq(reader.ends),
+        ]
+        done = Signal()
+        inside = Signal()  # a ULPDU has begun, and has not ended
+        with m.If(reader.o.valid & reader.o.ready):
+            m.d.sync += inside.eq(~reader.o.payload.last)
+        with m.If(~heading & ~inside & ~self.cut & ~self.storing):
+            with m.If((due != 0) & ~behind):
+                m.d.comb += done.eq(mine & r.turn.settled & ~withdrawn)
+                with m.If(~mine):
+                    m.d.sync += active.eq(active + 1)
+            with m.Elif((due == 0) & r.turn.visits & ~behind):
+                with m.If(r.turn.visit != active):
+                    m.d.sync += active.eq(r.turn.visit)
+            # A free place stays in front of the header: if the ULPDU before it is refused now, its header is stored.
+            with m.Elif((due == 0) & ~r.turn.visits & r.step
+                        & reader.o.valid & reader.o.payload.header & (given != active)):
+                m.d.sync += active.eq(given)
+        m.d.sync += self.due.eq(
+            (self.due & ~(done << active)) | (r.turn.withdraws << r.turn.withdraws_of)
+            | ((r.buffer.valid & r.buffer.ready) << active)
+        )  # fmt: skip
+        with m.If(realigner.forgets):
+            m.d.sync += self.cut.eq(0)
+        forget(m, r.clear, r.status.refused, r.status.failed)
+        m.d.comb += [
+            r.shown.send_begun.eq(self.send_begun.read(m, r.shown.connection)),
+            r.shown.write_begun.eq(self.write_begun.read(m, r.shown.connection)),
+        ]
+
+    def _store(self, m, header, beat, refuses):
+        """Store the header of a refused ULPDU."""
+        r = self.receiver
+        m.submodules.headers = memory = Memory(shape=32, depth=8 * r.connections, init=[])
+        write, read = memory.write_port(), memory.read_port()
+        number = Signal(range(8))
+        words = Array([*(header.octets.word_select(n, 32) for n in range(HEADER_WORDS)), header.length])
+        with m.If(refuses):
+            m.d.sync += [self.storing.eq(1), self.refused_of.eq(beat.connection), number.eq(0)]
+        with m.Elif(self.storing):
+            m.d.sync += [number.eq(number + 1), self.storing.eq(number != HEADER_WORDS)]
+        m.d.comb += [
+            write.addr.eq(Cat(number, self.refused_of)), write.data.eq(words[number]), write.en.eq(self.storing),
+            read.addr.eq(Cat(r.shown.word, r.shown.connection)), r.shown.header.eq(read.data),
+        ]  # fmt: skip

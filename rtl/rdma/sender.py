@@ -57,6 +57,44 @@ class _Note(data.StructLayout):
         super().__init__({"length": 16, **connection_field(connections)})
 
 
+class Settings(data.Struct):
+    """The settings of a connection.
+
+    ``runs``: ULPDUs are begun. Before the first message, ``send_rtr`` or ``read_rtr`` says that an RTR of this end has
+    the first MSN; ``starts``: these two are settled, and messages may come.
+    """
+
+    runs: 1
+    mulpdu: 16
+    send_rtr: 1
+    read_rtr: 1
+    starts: 1
+
+
+class Status(wiring.Signature):
+    """The state of a connection, as in the register STATUS.
+
+    ``left``: octets of the message that have not been sent; ``failed``: memory could not read a word. With many
+    connections, ``refused`` and ``failed`` have a bit for each.
+    """
+
+    def __init__(self, connections: int):
+        super().__init__({"left": Out(32), "refused": Out(connections), "failed": Out(connections), "sending": Out(1)})
+
+
+class Turn(wiring.Signature):
+    """The connections of ``sent``, ``ulpdu`` and ``starts``, and ``shown``, that of ``left`` and ``sending``.
+
+    ``idle``: no ULPDU is in the block.
+    """
+
+    def __init__(self, connections: int):
+        of = connection_shape(connections)
+        super().__init__({
+            "sent_of": Out(of), "ulpdu_of": Out(of), "starts_of": In(of), "shown": In(of), "idle": Out(1),
+        })  # fmt: skip
+
+
 class RdmaSender(wiring.Component):
     """Transmit of the RDMA engine.
 
@@ -80,13 +118,7 @@ class RdmaSender(wiring.Component):
     fragment : In, stream of :class:`.Fragment`
         The pieces of memory of each message, in their order; the first one comes with the message.
     segments : Out, :class:`.Segments`
-    runs : In, 1 bit
-        ULPDUs are begun.
-    mulpdu : In, 16 bits
-    send_rtr, read_rtr : In, 1 bit
-        Before the first message: an RTR of this end has the first MSN.
-    starts : In, 1 bit
-        Messages may come: the two above are settled.
+    settings : In, :class:`Settings`
     o : Out, stream of :class:`.TxUlpdu`
     read : Out, stream of a word's address
     words : In, stream of 32 * ``lanes`` bits
@@ -98,32 +130,17 @@ class RdmaSender(wiring.Component):
         With ``asks``, its sink.
     answers : Out, 1 bit
         The last octets of a Read Response have been read. For one cycle.
-    left : Out, 32 bits
-        Octets of the message that have not been sent.
-    refused : Out, 1 bit
-    failed : Out, 1 bit
-        Memory could not read a word.
-    sending : Out, 1 bit
+    status : Out, :class:`Status`
     sent, fabric_sent : Out, 1 bit
         All octets of a Send or an RDMA Write, of the host or of logic beside the engine, have been read. For one cycle.
     ulpdu : Out, 1 bit
         A ULPDU has been sent, or given up.
 
-    With many connections, ``refused``, ``failed`` and ``sending`` have a bit for each. Every message is taken for one
-    segment; if another one follows, what is left of the message is given back, and comes again as a message. ``runs``
-    and ``mulpdu`` are those of ``segments.message_connection``, ``answers`` is of ``segments.connection``, ``starts``
-    is 1 for one cycle, and there are
+    With many connections, every message is taken for one segment; if another one follows, what is left of the message
+    is given back, and comes again as a message. ``runs`` and ``mulpdu`` are those of ``segments.message_connection``,
+    ``answers`` is of ``segments.connection``, ``starts`` is 1 for one cycle, and there are
 
-    sent_of : Out
-        The connection of ``sent``.
-    ulpdu_of : Out
-        The connection of ``ulpdu``.
-    starts_of : In
-        The connection of ``starts``.
-    shown : In
-        The connection of ``left`` and ``sending``, which is 1 bit.
-    idle : Out, 1 bit
-        No ULPDU is in the block.
+    turn : Out, :class:`Turn`
     clear : In, :class:`.Clear`
     """
 
@@ -131,27 +148,19 @@ class RdmaSender(wiring.Component):
         check_lanes(lanes)
         self.lanes = lanes
         self.connections = connections
-        each, of = connections, connection_shape(connections)
-        many = {
-            "sent_of": Out(of), "ulpdu_of": Out(of), "starts_of": In(of), "shown": In(of), "idle": Out(1),
-            "clear": In(Clear(connections)),
-        }  # fmt: skip
+        many = {"turn": Out(Turn(connections)), "clear": In(Clear(connections))}
         super().__init__({
-            **(many if connections > 1 else {}),
             "message": In(stream.Signature(Message)), "fragment": In(stream.Signature(Fragment)),
-            "segments": Out(Segments(lanes, connections)),
-            "runs": In(1), "mulpdu": In(16), "send_rtr": In(1), "read_rtr": In(1), "starts": In(1),
+            "segments": Out(Segments(lanes, connections)), "settings": In(Settings),
             "o": Out(stream.Signature(TxUlpdu(lanes, connections))),
             "read": Out(stream.Signature(word_bits(lanes))), "words": In(stream.Signature(32 * lanes)), "fault": In(1),
-            "asks": Out(1), "asked": Out(Sink),
-            "answers": Out(1), "left": Out(32), "refused": Out(each), "failed": Out(each),
-            "sending": Out(1), "sent": Out(1), "fabric_sent": Out(1), "ulpdu": Out(1),
+            "asks": Out(1), "asked": Out(Sink), "answers": Out(1), "status": Out(Status(connections)),
+            "sent": Out(1), "fabric_sent": Out(1), "ulpdu": Out(1), **(many if connections > 1 else {}),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
-        x = _Parts(self)
-        x.left = Signal(32, name="rest") if x.many else self.left
+        x = (_One if self.connections == 1 else _Many)(self)
         m.submodules.sources = x.sources
         m.submodules.realigner = x.realigner
         m.d.comb += [
@@ -159,95 +168,13 @@ class RdmaSender(wiring.Component):
             x.is_request.eq(x.opcode == Opcode.RDMA_READ_REQUEST),
             x.invalidates.eq(x.opcode.matches(*INVALIDATES)),
         ]
-        self._number(m, x)
+        x.count_messages(m)
         self._header(m, x)
         self._begin(m, x)
         self._segment(m, x)
         self._collect(m, x)
-        if x.many:
-            self._share(m, x)
+        x.complete(m)
         return m
-
-    def _share(self, m, x):
-        """What many connections need: give back the rest of a message, and show what has been sent of it."""
-        last_left = Signal(32)  # of the last message, when its last segment was to begin
-        cells = Cells(m, last_left, self.connections, self.segments.message_connection, self.clear)
-        with m.If(x.may_begin):
-            cells.write(m, self.message.payload.octets)
-        begun = Signal(5)  # ULPDUs; as many may be on their way
-        ended = Signal(5)
-        begins = Cells(m, begun, self.connections, self.segments.message_connection, self.clear)
-        ends = Cells(m, ended, self.connections, self.ulpdu_of, self.clear)
-        begins.count(m, x.begins)
-        ends.count(m, self.ulpdu)
-        m.d.comb += [
-            self.left.eq(cells.read(m, self.shown)),
-            self.sending.eq(begins.read(m, self.shown) != ends.read(m, self.shown)),
-            self.segments.unfinished.eq(~x.last_begins),
-            self.segments.connection.eq(x.connection),
-            self.segments.ends.eq(x.ends),
-            self.segments.busy.eq(x.in_segment | x.saving),
-            self.segments.saves.eq(x.saving | (x.in_segment & ~x.in_header & ~x.last_segment
-                                      & (x.header_word < _EARLY // self.lanes))),
-            self.segments.save_at.eq(x.header_word),
-            self.segments.saved.eq(x.header_data),
-            self.idle.eq(~(x.in_segment | x.saving | x.sources.o.valid | x.realigner.busy)),
-        ]
-        with m.If(x.ends_header):
-            m.d.sync += x.header_word.eq(0)
-        with m.If(self.segments.saves):
-            m.d.sync += x.header_word.eq(x.header_word + 1)
-        with m.If(x.ends & ~x.last_segment & ~x.void):
-            m.d.sync += x.saving.eq(1)
-        with m.If(x.saving):
-            m.d.sync += x.saving.eq(x.header_word != max(1, _SAVED // self.lanes) - 1)
-        forget(m, self.clear, self.refused, self.failed, x.ruined)
-
-    def _number_many(self, m, x):
-        """As :meth:`_number`. Numbers are 0 before the first message, and then 1, or 2 behind an RTR."""
-        send_msn = Signal(32)
-        read_msn = Signal(32)
-        next_msn = Signal(32)
-        sends, reads = (
-            Cells(m, each, self.connections, x.connection, self.clear, next_msn) for each in (send_msn, read_msn)
-        )
-        sent = Signal(2, name="sent_rtrs")
-        sent_rtrs = Cells(m, sent, self.connections, self.starts_of, self.clear)
-        with m.If(self.starts):
-            sent_rtrs.write(m, Cat(self.send_rtr, self.read_rtr))
-        rtrs = []
-        for name, behind_rtr in zip(("send", "read"), sent_rtrs.read(m, x.connection), strict=True):
-            used = Signal(name=f"{name}s_used")
-            cells = Cells(m, used, self.connections, x.connection, self.clear)
-            rtrs.append((cells, Mux(used, 0, FIRST_MSN << behind_rtr)))
-        (send_used, first_send), (read_used, first_read) = rtrs
-        m.d.comb += [
-            x.msn.eq(Mux(x.is_request, read_msn | first_read, send_msn | first_send)), next_msn.eq(x.msn + 1)
-        ]
-        with m.If(x.ends_header & x.last_segment & ~x.tagged):
-            with m.If(x.is_request):
-                reads.write(m)
-                read_used.write(m, 1)
-            with m.Else():
-                sends.write(m)
-                send_used.write(m, 1)
-
-    def _number(self, m, x):
-        """The MSNs of the next Send and of the next RDMA Read Request; an RTR has the first one of its queue."""
-        if x.many:
-            self._number_many(m, x)
-            return
-        send_msn = Signal(32)
-        read_msn = Signal(32)
-        next_msn = Signal(32)
-        m.d.comb += [x.msn.eq(Mux(x.is_request, read_msn, send_msn)), next_msn.eq(x.msn + 1)]
-        with m.If(~self.starts):
-            m.d.sync += [send_msn.eq(FIRST_MSN + self.send_rtr), read_msn.eq(FIRST_MSN + self.read_rtr)]
-        with m.Elif(x.ends_header & x.last_segment & ~x.tagged):
-            with m.If(x.is_request):
-                m.d.sync += read_msn.eq(next_msn)
-            with m.Else():
-                m.d.sync += send_msn.eq(next_msn)
 
     def _header(self, m, x):
         """The header of the segment, in the order of the wire (RFC 5041 §4, RFC 5040 §4.1, §4.4).
@@ -280,16 +207,14 @@ class RdmaSender(wiring.Component):
                     for n, field in enumerate(order[lane :: self.lanes]):
                         with m.If(x.header_word == n):
                             m.d.comb += chosen.eq(field)
-            if x.many:
-                with m.If(~x.in_header):
-                    m.d.comb += chosen.eq(x.header_word * self.lanes + lane)
+            x.choose_saved(m, chosen, lane)
             word = x.header_data.word_select(lane, 32)
             m.d.comb += word.eq(_chosen([few, *fields[1:]], chosen))
 
     def _begin(self, m, x):
         """Begin a message, or the next segment of one."""
         given, fragment = self.message.payload, self.fragment.payload
-        goes_on = x.goes_on
+        goes_on = x.continues
         begins = Signal()
         tagged = Signal()
         is_request = Signal()
@@ -298,30 +223,28 @@ class RdmaSender(wiring.Component):
         fits = Signal()
         fitting = Signal(16)  # octets of the payload
         whole = Signal(16)  # octets of the ULPDU
-        if x.many:
-            goes_on = 0
         m.d.comb += [
             tagged.eq(Mux(goes_on, x.tagged, given.opcode.matches(*TAGGED))),
             is_request.eq(~goes_on & (given.opcode == Opcode.RDMA_READ_REQUEST)),
             left.eq(Mux(goes_on, x.left, given.octets)),
-            limit.eq(self.mulpdu - Mux(tagged, TAGGED_OCTETS, UNTAGGED_OCTETS)),
+            limit.eq(self.settings.mulpdu - Mux(tagged, TAGGED_OCTETS, UNTAGGED_OCTETS)),
             fits.eq(~left[16:].any() & (left[:16] <= limit)),
             fitting.eq(Mux(is_request, 0, Mux(fits, left, limit))),
             whole.eq(Mux(is_request, UNTAGGED_OCTETS + READ_REQUEST_OCTETS,
-                         Mux(fits, left + Mux(tagged, TAGGED_OCTETS, UNTAGGED_OCTETS), self.mulpdu))),
+                         Mux(fits, left + Mux(tagged, TAGGED_OCTETS, UNTAGGED_OCTETS), self.settings.mulpdu))),
         ]  # fmt: skip
         may_begin = x.may_begin
         m.d.comb += [
-            may_begin.eq(~x.in_segment & self.runs & (goes_on | self.message.valid) & (~x.saving if x.many else 1)),
+            may_begin.eq(~x.in_segment & self.settings.runs & (goes_on | self.message.valid) & ~x.saving),
             begins.eq(may_begin & (~Mux(goes_on, self.segments.answering, given.response)
-                                   | (self.segments.message_live if x.many else self.segments.live))),
+                                   | x.message_live)),
         ]
         with m.If(may_begin & ~begins):
-            m.d.sync += (self.refused.bit_select(self.segments.message_connection, 1) if x.many else self.refused).eq(1)
+            m.d.sync += self.status.refused.bit_select(x.message_connection, 1).eq(1)
         m.d.comb += [
             x.begins.eq(begins),
             x.last_begins.eq(fits | is_request),
-            x.takes.eq(begins if x.many else may_begin & ~goes_on),
+            x.takes.eq(x.takes_message),
             self.message.ready.eq(x.takes),
             self.asks.eq(x.takes & is_request),
         ]
@@ -341,7 +264,7 @@ class RdmaSender(wiring.Component):
                 x.fabric.eq(given.fabric),
                 x.stag.eq(given.stag),
                 self.segments.answering.eq(given.response),
-                *([x.connection.eq(self.segments.message_connection)] if x.many else []),
+                *x.note_connection(),
             ]
         self._load(m, x, tagged | is_request, fitting)
         m.d.comb += [self.asked.stag.eq(fragment.octets), self.asked.some.eq(given.octets != 0)]
@@ -349,7 +272,7 @@ class RdmaSender(wiring.Component):
     def _load(self, m, x, has_to, fitting):
         """Load the registers of many bits, each with one enable and one choice: a new value, or the octets left."""
         given, fragment = self.message.payload, self.fragment.payload
-        with m.If(x.takes | (x.ends_header if x.many else x.ends & ~x.void)):
+        with m.If(x.takes | x.advances):
             m.d.sync += [
                 x.to.eq(Mux(x.in_segment, x.to + x.payload, Mux(has_to | x.resumes, given.to, 0))),
                 x.left.eq(Mux(x.in_segment, x.left - x.payload, given.octets)),
@@ -381,7 +304,7 @@ class RdmaSender(wiring.Component):
             source.some.eq(x.count),
             source.last.eq(ends),
             source.fabric.eq(x.fabric),
-            *([source.connection.eq(x.connection)] if x.many else []),
+            *x.name(source),
             source.done.eq(x.finishes & ~self.segments.answering & ~x.is_request),
             self.read.payload.eq(x.address[len(start):]),
             x.moves_header.eq(moves & x.in_header),
@@ -396,7 +319,7 @@ class RdmaSender(wiring.Component):
             with m.If(x.in_header):
                 m.d.comb += [x.sources.i.valid.eq(1), moves.eq(x.sources.i.ready)]
             with m.Elif(~x.last_fragment & (x.fragment_left == 0)):
-                m.d.comb += [x.loads.eq(self.fragment.valid), *([self.segments.wanted.eq(1)] if x.many else [])]
+                m.d.comb += [x.loads.eq(self.fragment.valid), *x.want()]
             with m.Else():
                 m.d.comb += [
                     self.read.valid.eq(~dead & x.sources.i.ready),
@@ -404,15 +327,15 @@ class RdmaSender(wiring.Component):
                     moves.eq(x.sources.i.ready & (dead | self.read.ready)),
                 ]
                 with m.If(dead):
-                    m.d.sync += (self.refused.bit_select(x.connection, 1) if x.many else self.refused).eq(1)
+                    m.d.sync += self.status.refused.bit_select(x.connection, 1).eq(1)
         m.d.sync += offered.eq(self.read.valid & ~self.read.ready)
         with m.If(x.moves_header):
             m.d.sync += x.header_word.eq(x.header_word + 1)
         with m.If(x.ends_header):
             m.d.sync += x.in_header.eq(0)
         with m.If(x.ends):
-            m.d.sync += [x.in_segment.eq(0), x.goes_on.eq(0 if x.many else ~x.last_segment)]
-        with m.If(x.ends if x.many else x.finishes):
+            m.d.sync += [x.in_segment.eq(0), x.goes_on.eq(~x.last_segment)]
+        with m.If(x.ends_answer):
             m.d.sync += self.segments.answering.eq(0)
 
     def _measure(self, m, x):
@@ -455,10 +378,8 @@ class RdmaSender(wiring.Component):
         fails = Signal()  # this word, or one before it
         spoilt = Signal()  # some octets of the ULPDU have no meaning; the words of the one before it have left
         octets = word.payload.octets
-        if x.many:
-            failed, ruined = (flags.bit_select(connection_of(source.payload), 1) for flags in (self.failed, x.ruined))
-        else:
-            failed, ruined = self.failed, spoilt
+        of = connection_of(source.payload)
+        failed, ruined = self.status.failed.bit_select(of, 1), x.ruined.bit_select(of, 1)
         m.d.comb += [
             fails.eq(failed | (moves & memory & self.fault)),
             piece.valid.eq(source.valid & (~memory | self.words.valid)),
@@ -481,18 +402,8 @@ class RdmaSender(wiring.Component):
             self.ulpdu.eq(self.o.valid & self.o.ready & self.o.payload.last),
         ]
         void = ~memory & (source.payload.start == _VOID)
-        if not x.many:
-            m.d.comb += self.sending.eq((x.goes_on & self.runs) | x.in_segment | source.valid | x.realigner.busy)
-            m.d.sync += [self.failed.eq(fails), spoilt.eq(spoilt | fails | (moves & void))]
-            return
-        of = word.payload.note.connection
-        m.d.comb += [
-            spoilt.eq(x.ruined.bit_select(of, 1)),
-            piece.payload.note.connection.eq(source.payload.connection),
-            self.o.payload.connection.eq(of),
-            self.ulpdu_of.eq(of),
-            self.sent_of.eq(source.payload.connection),
-        ]
+        m.d.comb += spoilt.eq(x.ruined.bit_select(connection_of(word.payload.note), 1))
+        m.d.comb += x.pass_on(source, piece, word)
         with m.If(moves):
             m.d.sync += [failed.eq(fails), ruined.eq(ruined | fails | void)]
 
@@ -511,21 +422,15 @@ def _chosen(values: list[Value], number: Value) -> Value:
     return values[0]
 
 
-class _Parts:
-    """The blocks and the signals that the parts of an :class:`RdmaSender` share."""
+class _State:
+    """The message and the segment that are sent, and the blocks that make ULPDUs of them."""
 
     def __init__(self, sender: RdmaSender):
         lanes = sender.lanes
-        self.many = sender.connections > 1
+        self.sender = sender
         self.sources = Fifo(_Source(lanes, sender.connections), MAX_OUTSTANDING)
         self.realigner = Realigner(lanes, _Note(sender.connections))
-        if self.many:
-            self.connection = Signal.like(sender.segments.message_connection)  # of the segment
-            self.saving = Signal()  # the rest of its message is given back
-            self.ruined = Signal(sender.connections)  # ULPDUs of the connection are given up
-            self.resumes = sender.segments.resumes
-        else:
-            self.resumes = Const(0)
+        self.ruined = Signal(sender.connections)  # ULPDUs of the connection are given up
 
         # The message.
         self.goes_on = Signal()  # it has begun, and not ended
@@ -565,3 +470,162 @@ class _Parts:
         self.address = Signal(ADDRESS_BITS, reset_less=True)
         self.fragment_left = Signal(32, reset_less=True)  # of an RDMA Read: the STag of its sink
         self.last_fragment = Signal()
+
+
+class _One(_State):
+    """The state of the only connection, whose messages go on from segment to segment."""
+
+    def __init__(self, sender: RdmaSender):
+        super().__init__(sender)
+        self.left = sender.status.left
+        self.connection = self.message_connection = self.saving = self.resumes = Const(0)
+        self.continues = self.goes_on
+        self.message_live = sender.segments.live
+        self.takes_message = self.may_begin & ~self.goes_on
+        self.advances = self.ends & ~self.void
+        self.ends_answer = self.finishes
+
+    def note_connection(self):
+        return []
+
+    def name(self, _source):
+        return []
+
+    def want(self):
+        return []
+
+    def pass_on(self, _source, _piece, _word):
+        return []
+
+    def choose_saved(self, m, chosen, lane):
+        pass
+
+    def count_messages(self, m):
+        """The MSNs of the next Send and of the next RDMA Read Request; an RTR has the first one of its queue."""
+        sender = self.sender
+        send_msn = Signal(32)
+        read_msn = Signal(32)
+        next_msn = Signal(32)
+        m.d.comb += [self.msn.eq(Mux(self.is_request, read_msn, send_msn)), next_msn.eq(self.msn + 1)]
+        with m.If(~sender.settings.starts):
+            m.d.sync += [
+                send_msn.eq(FIRST_MSN + sender.settings.send_rtr), read_msn.eq(FIRST_MSN + sender.settings.read_rtr),
+            ]  # fmt: skip
+        with m.Elif(self.ends_header & self.last_segment & ~self.tagged):
+            with m.If(self.is_request):
+                m.d.sync += read_msn.eq(next_msn)
+            with m.Else():
+                m.d.sync += send_msn.eq(next_msn)
+
+    def complete(self, m):
+        """Whether a message, or octets of one, are in the block."""
+        sender = self.sender
+        busy = self.in_segment | self.sources.o.valid | self.realigner.busy
+        m.d.comb += sender.status.sending.eq((self.goes_on & sender.settings.runs) | busy)
+
+
+class _Many(_State):
+    """The state of many connections: the rest of a message is given back behind each segment."""
+
+    def __init__(self, sender: RdmaSender):
+        super().__init__(sender)
+        segments = sender.segments
+        self.left = Signal(32, name="rest")
+        self.connection = Signal.like(segments.message_connection)  # of the segment
+        self.message_connection = segments.message_connection
+        self.saving = Signal()  # the rest of its message is given back
+        self.resumes = segments.resumes
+        self.continues = Const(0)
+        self.message_live = segments.message_live
+        self.takes_message = self.begins
+        self.advances = self.ends_header
+        self.ends_answer = self.ends
+
+    def note_connection(self):
+        return [self.connection.eq(self.message_connection)]
+
+    def name(self, source):
+        return [source.connection.eq(self.connection)]
+
+    def want(self):
+        return [self.sender.segments.wanted.eq(1)]
+
+    def pass_on(self, source, piece, word):
+        of, turn = word.payload.note.connection, self.sender.turn
+        return [
+            piece.payload.note.connection.eq(source.payload.connection),
+            self.sender.o.payload.connection.eq(of),
+            turn.ulpdu_of.eq(of),
+            turn.sent_of.eq(source.payload.connection),
+        ]
+
+    def choose_saved(self, m, chosen, lane):
+        """Behind the header, choose the words that are given back."""
+        with m.If(~self.in_header):
+            m.d.comb += chosen.eq(self.header_word * self.sender.lanes + lane)
+
+    def count_messages(self, m):
+        """As for one. Numbers are 0 before the first message, and then 1, or 2 behind an RTR."""
+        sender = self.sender
+        send_msn = Signal(32)
+        read_msn = Signal(32)
+        next_msn = Signal(32)
+        sends, reads = (
+            Cells(m, each, sender.connections, self.connection, sender.clear, next_msn) for each in (send_msn, read_msn)
+        )
+        sent = Signal(2, name="sent_rtrs")
+        sent_rtrs = Cells(m, sent, sender.connections, sender.turn.starts_of, sender.clear)
+        with m.If(sender.settings.starts):
+            sent_rtrs.write(m, Cat(sender.settings.send_rtr, sender.settings.read_rtr))
+        rtrs = []
+        for name, behind_rtr in zip(("send", "read"), sent_rtrs.read(m, self.connection), strict=True):
+            used = Signal(name=f"{name}s_used")
+            cells = Cells(m, used, sender.connections, self.connection, sender.clear)
+            rtrs.append((cells, Mux(used, 0, FIRST_MSN << behind_rtr)))
+        (send_used, first_send), (read_used, first_read) = rtrs
+        m.d.comb += [
+            self.msn.eq(Mux(self.is_request, read_msn | first_read, send_msn | first_send)), next_msn.eq(self.msn + 1)
+        ]
+        with m.If(self.ends_header & self.last_segment & ~self.tagged):
+            with m.If(self.is_request):
+                reads.write(m)
+                read_used.write(m, 1)
+            with m.Else():
+                sends.write(m)
+                send_used.write(m, 1)
+
+    def complete(self, m):
+        """Give back the rest of a message, and show what has been sent of it."""
+        sender = self.sender
+        last_left = Signal(32)  # of the last message, when its last segment was to begin
+        cells = Cells(m, last_left, sender.connections, sender.segments.message_connection, sender.clear)
+        with m.If(self.may_begin):
+            cells.write(m, sender.message.payload.octets)
+        begun = Signal(5)  # ULPDUs; as many may be on their way
+        ended = Signal(5)
+        begins = Cells(m, begun, sender.connections, sender.segments.message_connection, sender.clear)
+        ends = Cells(m, ended, sender.connections, sender.turn.ulpdu_of, sender.clear)
+        begins.count(m, self.begins)
+        ends.count(m, sender.ulpdu)
+        m.d.comb += [
+            sender.status.left.eq(cells.read(m, sender.turn.shown)),
+            sender.status.sending.eq(begins.read(m, sender.turn.shown) != ends.read(m, sender.turn.shown)),
+            sender.segments.unfinished.eq(~self.last_begins),
+            sender.segments.connection.eq(self.connection),
+            sender.segments.ends.eq(self.ends),
+            sender.segments.busy.eq(self.in_segment | self.saving),
+            sender.segments.saves.eq(self.saving | (self.in_segment & ~self.in_header & ~self.last_segment
+                                      & (self.header_word < _EARLY // sender.lanes))),
+            sender.segments.save_at.eq(self.header_word),
+            sender.segments.saved.eq(self.header_data),
+            sender.turn.idle.eq(~(self.in_segment | self.saving | self.sources.o.valid | self.realigner.busy)),
+        ]
+        with m.If(self.ends_header):
+            m.d.sync += self.header_word.eq(0)
+        with m.If(sender.segments.saves):
+            m.d.sync += self.header_word.eq(self.header_word + 1)
+        with m.If(self.ends & ~self.last_segment & ~self.void):
+            m.d.sync += self.saving.eq(1)
+        with m.If(self.saving):
+            m.d.sync += self.saving.eq(self.header_word != max(1, _SAVED // sender.lanes) - 1)
+        forget(m, sender.clear, sender.status.refused, sender.status.failed, self.ruined)

@@ -51,7 +51,7 @@ class SharedEngine(Blocks):
             *(Value.cast(block.clear).eq(x.clear) for block in (
                 self.commands, self.table, self.receiver, self.completions, self.loader, self.sender, self.reads,
             )),
-            x.quiet.eq(engine.resets & self.receiver.idle & self.loader.idle & self.sender.idle
+            x.quiet.eq(engine.resets & self.receiver.turn.idle & self.loader.idle & self.sender.turn.idle
                        & ~engine.tx_ulpdu.valid & x.all_commands_given),
             engine.idle.eq(x.quiet & ~x.accessing),
         ]  # fmt: skip
@@ -67,13 +67,13 @@ class SharedEngine(Blocks):
         begins = Signal()
         m.d.comb += [
             x.page.eq(Mux(bus.request, bus.address[8:], x.turn)),
-            receiver.visit.eq(x.page),
-            receiver.visits.eq(bus.request & reads("RX_SEND_MSN", "RX_READ_MSN", "RX_MO", "RX_ARRIVED")),
+            receiver.turn.visit.eq(x.page),
+            receiver.turn.visits.eq(bus.request & reads("RX_SEND_MSN", "RX_READ_MSN", "RX_MO", "RX_ARRIVED")),
             loader.shown.reads.eq(bus.request & reads("SOURCE")),
             self.completions.last.eq(reads("RECEIVED_OCTETS", "RECEIVED_STAG")),
-            receiver.shown_word.eq(Mux(reads("REFUSED_LENGTH"), HEADER_WORDS,
+            receiver.shown.word.eq(Mux(reads("REFUSED_LENGTH"), HEADER_WORDS,
                                        address - (BY_NAME["RDMA_REFUSED_0"].address >> 2 & 0xFF))),
-            begins.eq(~x.clear.now & ~x.quiet & (~receiver.visits | receiver.visited)
+            begins.eq(~x.clear.now & ~x.quiet & (~receiver.turn.visits | receiver.turn.visited)
                       & (~loader.shown.reads | ~loader.shown.busy)),
             inner.request.eq(bus.request & (begins | x.accessing)),
             inner.write.eq(bus.write),
@@ -128,11 +128,11 @@ class SharedEngine(Blocks):
 
         def is_blocked(flags, connection):
             """Whether no Send of the connection may be given."""
-            any_buffer = self.commands.any.bit_select(connection, 1) & ~receiver.returns.bit_select(connection, 1)
+            any_buffer = self.commands.any.bit_select(connection, 1) & ~receiver.turn.returns.bit_select(connection, 1)
             return flags.enable & flags.waits & ~flags.drops & ~x.refused.bit_select(connection, 1) & ~any_buffer
 
         m.d.comb += self.registers.show("CONTROL", **{name: flags[name] for name in shape.members})
-        checked, sending = flags_of(receiver.active), flags_of(loader.at)
+        checked, sending = flags_of(receiver.turn.active), flags_of(loader.at)
         cells = {}
         for field in BY_NAME["RDMA_LIMITS"].fields:
             number = Signal(field.width, name=field.name)
@@ -144,31 +144,31 @@ class SharedEngine(Blocks):
         m.d.comb += [
             starts.eq(control.written & control.word[0] & ~flags.enable),
             engine.sends_of.eq(x.page),
-            sender.starts.eq(starts),
-            sender.starts_of.eq(x.page),
+            sender.settings.starts.eq(starts),
+            sender.turn.starts_of.eq(x.page),
             self.reads.starts.eq(starts),
             self.reads.starts_of.eq(x.page),
-            sender.mulpdu.eq(cells["mulpdu"].read(m, loader.at) ^ _MULPDU),
-            receiver.ird.eq(cells["ird"].read(m, receiver.active)),
+            sender.settings.mulpdu.eq(cells["mulpdu"].read(m, loader.at) ^ _MULPDU),
+            receiver.settings.ird.eq(cells["ird"].read(m, receiver.turn.active)),
             loader.may_read.eq(self.reads.outstanding < cells["ord"].read(m, loader.at)),
-            receiver.enable.eq(flags_of(receiver.of).enable),
-            receiver.stopped.eq(x.refused.bit_select(receiver.of, 1)),
-            receiver.drops.eq(checked.drops),
-            receiver.shut.eq(checked.shut),
-            x.memory_failed.eq(receiver.failed | sender.failed),
-            x.refused.eq(receiver.refused | receiver.passed | sender.refused | x.memory_failed),
+            receiver.settings.enable.eq(flags_of(receiver.turn.of).enable),
+            receiver.settings.stopped.eq(x.refused.bit_select(receiver.turn.of, 1)),
+            receiver.settings.drops.eq(checked.drops),
+            receiver.settings.shut.eq(checked.shut),
+            x.memory_failed.eq(receiver.status.failed | sender.status.failed),
+            x.refused.eq(receiver.status.refused | receiver.status.passed | sender.status.refused | x.memory_failed),
             engine.at.eq(loader.at),
             loader.runs.eq(sending.enable & ~sending.stop & ~x.refused.bit_select(loader.at, 1)
                            & engine.room & engine.opens & ~engine.resets),
-            sender.runs.eq(loader.runs),
+            sender.settings.runs.eq(loader.runs),
             engine.blocked.eq(is_blocked(flags_of(engine.blocked_of), engine.blocked_of)),
             x.blocked.eq(is_blocked(flags, x.page) & engine.sends_waiting.bit_select(x.page, 1)),
-            engine.returns.eq(receiver.returns),
-            engine.checked.eq(receiver.checked),
-            engine.checked_of.eq(receiver.active),
-            engine.dropped.eq(receiver.dropped),
-            engine.dropped_of.eq(receiver.of),
-            receiver.sends_coming.eq(engine.sends_coming),
+            engine.returns.eq(receiver.turn.returns),
+            engine.checked.eq(receiver.turn.checked),
+            engine.checked_of.eq(receiver.turn.active),
+            engine.dropped.eq(receiver.turn.dropped),
+            engine.dropped_of.eq(receiver.turn.of),
+            receiver.turn.sends_coming.eq(engine.sends_coming),
         ]  # fmt: skip
 
     def _join(self, m, x):
@@ -176,19 +176,19 @@ class SharedEngine(Blocks):
         engine, reads, completions, commands = self._engine, self.reads, self.completions, self.commands
         receiver, sender, loader = self.receiver, self.sender, self.loader
         m.d.comb += [
-            commands.shown.eq(receiver.active),
-            receiver.settled.eq(commands.settled & reads.settled),
-            receiver.withdraws.eq(commands.withdraws),
-            receiver.withdraws_of.eq(commands.withdraws_of),
-            receiver.rtr_of.eq(engine.rtr_of),
+            commands.shown.eq(receiver.turn.active),
+            receiver.turn.settled.eq(commands.settled & reads.settled),
+            receiver.turn.withdraws.eq(commands.withdraws),
+            receiver.turn.withdraws_of.eq(commands.withdraws_of),
+            receiver.turn.rtr_of.eq(engine.rtr_of),
             reads.loader.eq(loader.at),
             reads.sender.eq(sender.segments.connection),
-            reads.receiver.eq(receiver.active),
-            reads.placed.eq(receiver.note_of),
+            reads.receiver.eq(receiver.turn.active),
+            reads.placed.eq(receiver.turn.note_of),
             reads.rtr_of.eq(engine.rtr_of),
             loader.shown.number.eq(reads.shown_oldest),
-            completions.enters_of.eq(receiver.active),
-            completions.completes_of.eq(Mux(receiver.skips, receiver.active, receiver.note_of)),
+            completions.enters_of.eq(receiver.turn.active),
+            completions.completes_of.eq(Mux(receiver.completion.skips, receiver.turn.active, receiver.turn.note_of)),
         ]
 
     def _show(self, m, x):
@@ -196,16 +196,19 @@ class SharedEngine(Blocks):
         engine, registers, completions = self._engine, self.registers, self.completions
         receiver, sender, reads, page = self.receiver, self.sender, self.reads, x.page
         received = registers.RECEIVED
-        passed = receiver.passed.bit_select(page, 1)
+        placed = receiver.status
+        passed = placed.passed.bit_select(page, 1)
         flags = {
-            "ready": self.table.ready.bit_select(page, 1), "refused": receiver.refused.bit_select(page, 1) | passed,
-            "source_refused": sender.refused.bit_select(page, 1), "passed": passed, "blocked": x.blocked,
+            "ready": self.table.ready.bit_select(page, 1), "refused": placed.refused.bit_select(page, 1) | passed,
+            "source_refused": sender.status.refused.bit_select(page, 1), "passed": passed, "blocked": x.blocked,
             "memory_failed": x.memory_failed.bit_select(page, 1),
         }  # fmt: skip
         self._notice(m, x, Cat(flags.values()))
         self._count(m, x)
         m.d.comb += [
-            *(block.shown.eq(page) for block in (completions, receiver, sender, reads)),
+            *(shown.eq(page) for shown in (
+                completions.shown, receiver.shown.connection, sender.turn.shown, reads.shown,
+            )),
             self.loader.shown.connection.eq(page),
             registers.IDENTITY.value.eq(IDENTITY),
             *registers.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
@@ -216,19 +219,19 @@ class SharedEngine(Blocks):
             registers.RECEIVED_OCTETS.value.eq(completions.taken.octets),
             registers.RECEIVED_STAG.value.eq(completions.taken.stag),
             *registers.show(
-                "STATUS", **flags, placing=receiver.placing, send_begun=receiver.shown_send_begun,
-                write_begun=receiver.shown_write_begun, sending=sender.sending, reads=reads.shown_outstanding,
+                "STATUS", **flags, placing=placed.placing, send_begun=receiver.shown.send_begun,
+                write_begun=receiver.shown.write_begun, sending=sender.status.sending, reads=reads.shown_outstanding,
                 requests=reads.shown_requests,
             ),
-            registers.RX_SEND_MSN.value.eq(receiver.send_msn),
-            registers.RX_READ_MSN.value.eq(receiver.read_msn),
-            registers.RX_MO.value.eq(receiver.mo),
-            registers.RX_ARRIVED.value.eq(receiver.arrived),
-            registers.REFUSED_LENGTH.value.eq(receiver.shown_header),
-            *(registers.show(f"REFUSED_{n}", value=swap_octets(receiver.shown_header)) for n in range(HEADER_WORDS)),
+            registers.RX_SEND_MSN.value.eq(placed.send_msn),
+            registers.RX_READ_MSN.value.eq(placed.read_msn),
+            registers.RX_MO.value.eq(placed.mo),
+            registers.RX_ARRIVED.value.eq(placed.arrived),
+            registers.REFUSED_LENGTH.value.eq(receiver.shown.header),
+            *(registers.show(f"REFUSED_{n}", value=swap_octets(receiver.shown.header)) for n in range(HEADER_WORDS)),
             registers.SOURCE.value.eq(self.loader.shown.word),
             self.loader.shown.steps.eq(registers.SOURCE.pop),
-            registers.SOURCE_LEFT.value.eq(sender.left),
+            registers.SOURCE_LEFT.value.eq(sender.status.left),
             engine.irq.eq(completions.any | x.done_changed | x.status_changed),
         ]  # fmt: skip
 
@@ -249,10 +252,10 @@ class SharedEngine(Blocks):
         receiver, sender, done, ulpdus = self.receiver, self.sender, self.registers.DONE, self.registers.ULPDUS
         done_read = receiver.note == Note.READ
         for name, happens, of, field in (
-            ("sent_messages", sender.sent, sender.sent_of, done.sent),
-            ("done_reads", done_read, receiver.note_of, done.reads),
-            ("received_ulpdus", receiver.ulpdu, receiver.ulpdu_of, ulpdus.received),
-            ("sent_ulpdus", sender.ulpdu, sender.ulpdu_of, ulpdus.sent),
+            ("sent_messages", sender.sent, sender.turn.sent_of, done.sent),
+            ("done_reads", done_read, receiver.turn.note_of, done.reads),
+            ("received_ulpdus", receiver.status.ulpdu, receiver.turn.ulpdu_of, ulpdus.received),
+            ("sent_ulpdus", sender.ulpdu, sender.turn.ulpdu_of, ulpdus.sent),
         ):
             number = Signal(16, name=name)
             cells = Cells(m, number, self._connections, of, x.clear)
@@ -260,7 +263,8 @@ class SharedEngine(Blocks):
                 cells.write(m, number + 1)
             m.d.comb += field.eq(cells.read(m, x.page))
         m.d.sync += x.done_changed.eq(
-            (x.done_changed & ~(done.pop << x.page)) | (sender.sent << sender.sent_of) | (done_read << receiver.note_of)
+            (x.done_changed & ~(done.pop << x.page))
+            | (sender.sent << sender.turn.sent_of) | (done_read << receiver.turn.note_of)
         )
         forget(m, x.clear, x.done_changed)
 
