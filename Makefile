@@ -145,6 +145,7 @@ docs: setup
 	$(BIN)/rnic registers --page signal --markdown > docs/signal-registers.md
 	$(BIN)/rnic registers --page rnic --markdown > docs/rnic-registers.md
 	$(BIN)/rnic registers --page streams --markdown > docs/stream-registers.md
+	$(BIN)/python docs/pictures
 
 # Without network; a warning, as of a link that leads nowhere, is an error.
 site: setup
