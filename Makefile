@@ -15,6 +15,7 @@
 # make interop-short: the same with one case of each kind in each role with each device, as CI does.
 # make interop-boards: the same with the tops of two boards, with and without loss: all programs of Linux; some 15 minutes.
 # make boards: set everything up, build the bitstreams of all boards, and put what came of it into docs/boards.md.
+# make man: set everything up, and write manual pages into build/man.
 # make site: set everything up, and make the pages of docs a site in build/site.
 # make clean: delete all that was made, and empty the user's cache.
 # make help: show these lines.
@@ -37,7 +38,7 @@ FOLDERS := rtl host_driver boards cocotb_tests
 # read what the other has not written yet, and crash.
 COMPILED := yosys nextpnr-ecp5 nextpnr-ice40 nextpnr-himbaechel-gowin boolector
 
-.PHONY: demo help test test-changed test-needs-system test-long costs prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs site clean system
+.PHONY: demo help test test-changed test-needs-system test-long costs prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs man site clean system
 
 demo: setup
 	$(BIN)/rnic demo
@@ -146,6 +147,9 @@ docs: setup
 	$(BIN)/rnic registers --page rnic --markdown > docs/rnic-registers.md
 	$(BIN)/rnic registers --page streams --markdown > docs/stream-registers.md
 	$(BIN)/python docs/pictures
+
+man: setup
+	$(BIN)/rnic man build/man/man1
 
 # Without network; a warning, as of a link that leads nowhere, is an error.
 site: setup

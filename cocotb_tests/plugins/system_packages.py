@@ -20,7 +20,7 @@ from open_rnic.host_driver.net.tap import TapNetwork
 from open_rnic.host_driver.sctp.transport import sctp_socket
 
 MARK = "needs_system"
-PROGRAMS = "chromium", "git", "ip", "iverilog", "ps", "qemu-system-x86_64", "tshark", "unshare"
+PROGRAMS = "chromium", "git", "ip", "iverilog", "mandoc", "ps", "qemu-system-x86_64", "tshark", "unshare"
 OTHER_NAMES = {"chromium": ("chromium-browser", "google-chrome")}  # programs that do as well
 PACKAGES = {name: package_of(name) for name in PROGRAMS} | HEADERS
 TAP, SCTP = "TAP devices as root", "SCTP in the kernel"  # which no package brings

@@ -1,14 +1,17 @@
-"""Help at every width, and ``rnic doctor``."""
+"""Help at every width, manual pages, completion in shells, and ``rnic doctor``."""
 
 import json
 import os
 import re
 import shutil
+import subprocess
 
 import pytest
 from typer.main import get_command
 
 from open_rnic.cocotb_tests.host_driver.tools.test_cli_program import rnic
+from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.host_driver.tools import cli, doctor
 from open_rnic.host_driver.tools.cli.help import WIDTH
 
@@ -36,7 +39,7 @@ def test_help_cuts_no_name_and_stays_within_the_terminal(command, width, monkeyp
 def test_the_first_screen_lists_every_command_under_its_purpose(monkeypatch, capsys):
     out = text((), monkeypatch, capsys, 80)
     groups = dict(re.findall(r"^(\w+):\n((?:  .*\n)+)", out, re.MULTILINE))
-    assert list(groups) == ["Connect", "Boards", "Verify", "Study", "Options"]
+    assert list(groups) == ["Connect", "Boards", "Verify", "Study", "Machine", "Options"]
     del groups["Options"]
     assert sorted(re.findall(r"^  (\w+)", "".join(groups.values()), re.MULTILINE)) == sorted(PROGRAM.commands)
 
@@ -45,6 +48,43 @@ def test_the_shell_completes_commands():
     shell = {"_RNIC_COMPLETE": "complete_bash", "COMP_WORDS": "rnic lis", "COMP_CWORD": "1"}
     status, out, _ = rnic(env=os.environ | shell)
     assert (status, out.split()) == (0, ["listen"])
+
+
+def test_the_shell_is_taught_to_complete(tmp_path):
+    status, out, _ = rnic("--install-completion", "bash", env=os.environ | {"HOME": str(tmp_path)})
+    assert (status, "completion installed" in out) == (0, True)
+    assert "_RNIC_COMPLETE" in (tmp_path / ".bash_completions" / "rnic.sh").read_text()
+
+
+@pytest.fixture(scope="module")
+def manual(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("manual") / "man1"
+    assert cli.run(["man", str(folder)]) == 0
+    return folder
+
+
+def test_every_command_has_a_manual_page(manual):
+    assert {path.name for path in manual.iterdir()} == {f"{'-'.join(('rnic', *words))}.1" for words in COMMANDS}
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS), ids=" ".join)
+def test_a_manual_page_has_all_that_help_shows(command, manual, monkeypatch, capsys):
+    page = (manual / f"{'-'.join(('rnic', *command))}.1").read_text()
+    requests = {line.split()[0] for line in page.splitlines() if line.startswith((".", "'"))}
+    assert requests <= {".TH", ".SH", ".SS", ".PP", ".TP", ".B", ".BR"}
+    shown = text(command, monkeypatch, capsys, WIDTH).replace("Usage: ", "")
+    headings = re.findall(r"^\w+:$", shown, re.MULTILINE)
+    words = {word for word in shown.split() if f"{word}" not in headings}
+    read = page.replace("\\-", "-").replace("\\&", "").replace("\\e", "\\")
+    assert not {word for word in words if word.rstrip(".") not in read}
+
+
+@needs("mandoc")
+def test_manual_pages_are_correct(manual):
+    pages = sorted(map(str, manual.iterdir()))
+    done = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", *pages], capture_output=True, text=True,
+                          timeout=HANG, check=False)  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.fixture

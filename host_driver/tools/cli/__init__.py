@@ -34,6 +34,7 @@ from open_rnic.host_driver.tools.cli import (
     inspect,
     interop,
     listen,
+    man,
     memory,
     output,
     perftest,
@@ -82,9 +83,10 @@ for panel, functions in {
         demo.demo, listen.listen, connect.connect, rping.rping, memory.memory, samples.samples, perftest.perftest,
         rsockets.rcopy, rsockets.rstream, rsockets.riostream,
     ),
-    "Boards": (boards.boards, build.build, program.program, find.find, inspect.inspect, doctor.doctor),
-    "Verify": (frame.frame, frame.deframe, verilog.verilog, registers.registers, cache.cache),
+    "Boards": (boards.boards, build.build, program.program, find.find, inspect.inspect),
+    "Verify": (frame.frame, frame.deframe, verilog.verilog, registers.registers),
     "Study": (split.split,),
+    "Machine": (doctor.doctor, cache.cache, man.man),
 }.items():  # fmt: skip
     for function in functions:
         app.command(rich_help_panel=panel)(function)

@@ -9,7 +9,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["WIDTH", "Command", "Commands"]
+__all__ = ["WIDTH", "Command", "Commands", "commands_by_purpose", "parameters"]
 
 WIDTH = 100  # columns, at most
 _COLUMN = 28  # columns of a name that has its text beside it
@@ -39,18 +39,24 @@ class Commands(TyperGroup):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands, then the options."""
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
-            command: Any = self.get_command(ctx, name)
-            sentence = command.get_short_help_str(10_000)
-            groups.setdefault(command.rich_help_panel or "Commands", []).append((name, sentence))
-        for title, rows in groups.items():
+        for title, rows in commands_by_purpose(self, ctx).items():
             with formatter.section(title):
                 _write(formatter, rows)
         _write_options(self, ctx, formatter)
 
 
-def _write_options(command: TyperCommand | TyperGroup, ctx: Any, formatter: Any) -> None:
+def commands_by_purpose(group: TyperGroup, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return the commands of a group, each with a sentence, under the names of their ``rich_help_panel``."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for name in group.list_commands(ctx):
+        command: Any = group.get_command(ctx, name)
+        sentence = command.get_short_help_str(10_000)
+        groups.setdefault(command.rich_help_panel or "Commands", []).append((name, sentence))
+    return groups
+
+
+def parameters(command: TyperCommand | TyperGroup, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return the arguments and the options of a command, each with its text."""
     sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
     for each in command.get_params(ctx):
         record = each.get_help_record(ctx)
@@ -58,10 +64,13 @@ def _write_options(command: TyperCommand | TyperGroup, ctx: Any, formatter: Any)
             sections["Arguments"].append((_name(each), record[1]))
         elif record:
             sections["Options"].append(record)
-    for title, rows in sections.items():
-        if rows:
-            with formatter.section(title):
-                _write(formatter, rows)
+    return {title: rows for title, rows in sections.items() if rows}
+
+
+def _write_options(command: TyperCommand | TyperGroup, ctx: Any, formatter: Any) -> None:
+    for title, rows in parameters(command, ctx).items():
+        with formatter.section(title):
+            _write(formatter, rows)
 
 
 def _name(argument: Any) -> str:
