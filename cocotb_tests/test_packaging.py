@@ -56,6 +56,8 @@ def rnic(blocked, *arguments, cwd):
     ("sim", "cocotb", ["demo", "--size", "1K"]),
     ("sim", "cocotb", ["verilog", "--lanes", "1", "-o", "-"]),
     ("sim", "cocotb", ["bench", "sim", "--ulpdus", "1", "--rounds", "1"]),
+    ("sim", "cocotb", ["interop", "linux", "--folder", "here"]),
+    ("bench", "distributed", ["bench", "rtl", "--quick"]),
     ("boards", "amaranth-boards", ["build", "ulx3s"]),
     ("boards", "amaranth-boards", ["boards"]),
     ("boards", "amaranth-boards", ["program", "ulx3s"]),
@@ -99,6 +101,7 @@ def test_splits_name_the_extra_that_gives_further_figures(arguments, what, tmp_p
     assert done.returncode in (1, 2)
     assert done.stderr.splitlines()[-1] == f"rnic: {what}"
     assert "Traceback" not in done.stderr
+    assert "splits (" not in done.stderr, "the work has begun"
 
 
 def test_extras_match_pyproject():

@@ -37,6 +37,11 @@ class DeviceName:
         return True
 
     @property
+    def simulated(self) -> bool:
+        """Whether the device runs in Verilator."""
+        return self.text == "simulated" or f":{_SIMULATED}" in self.text
+
+    @property
     def samples(self) -> bool:
         """Whether an RDMA engine of the device can have a sample writer; of a board, its registers say so."""
         return self.text == "simulated"

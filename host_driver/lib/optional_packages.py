@@ -28,10 +28,12 @@ class MissingExtraError(ModuleNotFoundError):
     """A package of an extra is not installed; the message is a line that names both."""
 
 
-def need(extra: str) -> None:
-    """Raise MissingExtraError unless all packages of an extra are installed."""
-    for package in lacking(extra):
-        raise missing(package, extra)
+def need(extra: str, *packages: str) -> None:
+    """Raise MissingExtraError unless these packages, which an extra brings, are installed; by default, all its own."""
+    modules = {package: module for each in EXTRAS.values() for package, module in each.items()}
+    for package in packages or EXTRAS[extra]:
+        if not _installed(modules[package]):
+            raise missing(package, extra)
 
 
 def lacking(extra: str) -> list[str]:

@@ -509,3 +509,10 @@ def test_an_unwritable_file_is_reported_before_measuring(command, option, tmp_pa
     assert capsys.readouterr().err == f"rnic: {tmp_path}: Is a directory\n"
     assert run([*command, option, str(tmp_path / "none" / "figures")]) == 1
     assert capsys.readouterr().err == f"rnic: {tmp_path / 'none' / 'figures'}: No such file or directory\n"
+
+
+def test_a_missing_compiler_is_named_before_anything_is_started(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("OPEN_RNIC_BUILD", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert run(["bench", "rtl", "--quick"]) == 1
+    assert capsys.readouterr().err == "rnic: c++ is missing, which simulation needs: install the Debian package g++\n"

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 
 import pytest
@@ -14,6 +15,7 @@ import typer
 
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.plugins.limits import HANG
+from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.host_driver.devices.sim.look import look
 from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.bench.rtl.cluster import _deaf
@@ -21,6 +23,7 @@ from open_rnic.host_driver.tools.cli.common import interruptible
 from open_rnic.host_driver.tools.cli.help import WIDTH
 
 RNIC = [sys.executable, "-m", "open_rnic.host_driver"]
+AT_ONCE = 3  # seconds; it takes some tenths on an idle machine
 
 
 def rnic(*arguments, **more):
@@ -187,3 +190,47 @@ def test_inspecting_a_component_causes_no_warning():
     from open_rnic.rtl.mpa.datapath import MpaDatapath
 
     assert "tx_mpa" in look(lambda: MpaDatapath(1), lambda path: list(path.signature.members))
+
+
+def below(process):
+    """Return the processes below a process, as lines of ps, by their number."""
+    shown = subprocess.run(["ps", "-wweo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    rows = {int(line.split()[0]): (int(line.split()[1]), line) for line in shown.splitlines()}
+    found, fresh = {}, {process}
+    while fresh := {pid for pid, (parent, _) in rows.items() if parent in fresh}:
+        found |= {pid: rows[pid][1] for pid in fresh}
+    return found
+
+
+def there(processes):
+    """Return those of these processes that still run; a zombie waits only for its parent to notice."""
+    shown = subprocess.run(["ps", "-eo", "pid=,stat="], capture_output=True, text=True, check=True).stdout
+    alive = {int(pid) for pid, state in map(str.split, shown.splitlines()) if not state.startswith("Z")}
+    return [line for pid, line in processes.items() if pid in alive]
+
+
+@needs("ps")
+@pytest.mark.parametrize("moment", ["workers start", "jobs run"])
+def test_ctrl_c_ends_a_benchmark_at_once_and_leaves_nothing(moment, tmp_path):
+    variables = os.environ | {"OPEN_RNIC_BUILD": str(tmp_path / "build"), "TMPDIR": str(tmp_path)}
+    command = [*RNIC, "bench", "rtl", "--block", "TX", "--lanes", "1", "--part", "85f", "--no-cycles"]
+    wanted = "spawn_main" if moment == "workers start" else "bench.child"
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables) as process:
+        running = {}
+        while not any(wanted in line for line in running.values()):
+            assert process.poll() is None
+            time.sleep(0.05)
+            running = below(process.pid)
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        process.wait(HANG)
+        took = time.monotonic() - began
+        said = process.stderr.read()
+    assert (process.returncode, took < AT_ONCE) == (130, True)
+    assert said.endswith("\ninterrupted; completed results are kept, and the same command continues from there\n")
+    for _ in range(100):  # multiprocessing's own helper ends when it has tidied up
+        if not there(running):
+            break
+        time.sleep(0.05)
+    assert not there(running)
+    assert not [*tmp_path.glob("rnic-bench-*")]

@@ -661,3 +661,14 @@ def test_a_program_that_received_other_data_has_failed():
     for output in (Output("", 1), Output(f"data mismatch!\n{programs._RACE}", 255), Output("data mismatch!", 0)):
         with pytest.raises(case.Mismatch):
             programs.ended(output)
+
+
+@pytest.mark.parametrize("options", [["--device", "simulated"], ["--device", "software", "--transport", "qemu-rtl"]])
+def test_a_missing_compiler_is_named_before_anything_is_fetched(options, monkeypatch, tmp_path, capsys):
+    async def fetched(folder):
+        raise AssertionError("packages are fetched")
+
+    monkeypatch.setattr(prepare, "prepare", fetched)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert rnic(["interop", "linux", "--folder", str(tmp_path), *options]) == 1
+    assert one_line(capsys) == "rnic: c++ is missing, which simulation needs: install the Debian package g++\n"

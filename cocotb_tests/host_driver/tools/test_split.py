@@ -18,7 +18,7 @@ from open_rnic.cocotb_tests.host_driver.tools.test_bench_rtl import Tools
 from open_rnic.host_driver.tools.bench.rtl.store import Store
 from open_rnic.host_driver.tools.bench.rtl.sweep import cases
 from open_rnic.host_driver.tools.cli import run
-from open_rnic.host_driver.tools.split import devices
+from open_rnic.host_driver.tools.split import devices, measure
 from open_rnic.host_driver.tools.split.model import (
     REFERENCE,
     SIZES,
@@ -494,3 +494,14 @@ def test_a_saved_profile_is_unchanged(files, capsys):
 def test_octets_cross_the_link_where_the_side_changes():
     sides = [side.value for side, _ in CRC.segments(Direction.RECEIVE)]
     assert sides == ["host", "device", "host"]
+
+
+@pytest.mark.parametrize("options", [["--link", "string"], ["--device", "abacus"], ["--lanes", "3"],
+                                     ["--crc-tier", "abacus"]])  # fmt: skip
+def test_names_are_checked_before_this_machine_is_measured(options, monkeypatch, capsys):
+    def measured(*_, **__):
+        raise AssertionError("this machine is measured")
+
+    monkeypatch.setattr(measure, "this_host", measured)
+    assert run(["split", *options]) == 2
+    assert options[1] in capsys.readouterr().err

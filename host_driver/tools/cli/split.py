@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from open_rnic.host_driver.lib.optional_packages import need
 from open_rnic.host_driver.tools.cli.common import (
     CommandError,
     UsageError,
@@ -127,7 +128,10 @@ def split(
     from dataclasses import replace
 
     from open_rnic.host_driver.device import DeviceError
+    from open_rnic.host_driver.devices.sim.build import BuildError
+    from open_rnic.host_driver.tools.bench.rtl.cluster import abandon
     from open_rnic.host_driver.tools.bench.rtl.jobs import ToolError
+    from open_rnic.host_driver.tools.requirements import need_simulator
     from open_rnic.host_driver.tools.split import devices
     from open_rnic.host_driver.tools.split.measure import MeasureError
     from open_rnic.host_driver.tools.split.model import Setting, UnknownWidthError
@@ -135,28 +139,36 @@ def split(
     from open_rnic.host_driver.tools.split.profile import Link, ProfileError, dump, find
 
     try:
-        chosen = _host(host, measure)
+        if simulate:
+            need_simulator("bench")
+        if simulate or scheduler is not None:
+            need("bench", "distributed")
+        if html is not None:
+            need("bench", "matplotlib")
+        # Names come first: this machine is measured for some seconds.
+        path = find(Link, link)
         on = devices.device(device)
-        setting = Setting(chosen, find(Link, link), on.device, 0, markers, crc, emss, pieces, wire, cores, tier, tcp)
-        if tier is not None and tier not in chosen.crc:
-            raise UsageError(f"--crc-tier must be one of {', '.join(chosen.crc)}, not {tier}")
         widths = _widths(lanes, [int(each) for each in on.device.lanes], on.device.title)
-        for path, profile in ((save_host, chosen), (save_device, on.device)):
-            if path is not None:
-                with whole_file(path) as file:
+        _check_tier(tier, host)
+        chosen = _host(host, measure)
+        setting = Setting(chosen, path, on.device, 0, markers, crc, emss, pieces, wire, cores, tier, tcp)
+        for place, profile in ((save_host, chosen), (save_device, on.device)):
+            if place is not None:
+                with whole_file(place) as file:
                     file.write(dump(profile))
         origins = [on.origin, *devices.whole(on.device)]
         report = interruptible(_predict(setting, widths, origins, scheduler), kept=True)
         if simulate:
             runs = _simulate(setting, widths if lanes else widths[:1], scheduler)
-            report = replace(report, runs=interruptible(runs, kept=True))
+            report = replace(report, runs=interruptible(runs, kept=True, abandon=abandon))
             report = replace(report, counts=interruptible(_connect(replace(setting, lanes=widths[0]))))
         if html is not None:
             with whole_file(html) as file:
                 file.write(page(report, shlex.join(["rnic", *context.obj]), date.today()))
     except ProfileError as error:
         raise UsageError(str(error)) from None
-    except (MeasureError, UnknownWidthError, ToolError, DeviceError, ConnectionError, ModuleNotFoundError) as error:
+    except (MeasureError, UnknownWidthError, ToolError, DeviceError, BuildError, ConnectionError,
+            ModuleNotFoundError) as error:  # fmt: skip
         raise CommandError(str(error)) from None
     if markdown is not None:
         keep_tables(markdown, "rnic split", report.tables(short=True))
@@ -184,6 +196,15 @@ def _host(name: str, measure: bool) -> Host:
     with counting_bars() as bars:
         bar = bars.add_task("measuring this machine", total=None)
         return this_host(lambda done, total: bars.update(bar, completed=done, total=total), anew=measure)
+
+
+def _check_tier(tier: str | None, host: str) -> None:
+    """Raise UsageError unless the host has this method of computing a CRC."""
+    from open_rnic.host_driver.tools.split.measure import Kernels
+    from open_rnic.host_driver.tools.split.profile import Host, find
+
+    if tier is not None and tier not in (known := Kernels().tiers if host == "this" else [*find(Host, host).crc]):
+        raise UsageError(f"--crc-tier must be one of {', '.join(known)}, not {tier}")
 
 
 def _widths(asked: Sequence[int] | None, known: Sequence[int], title: str) -> list[int]:

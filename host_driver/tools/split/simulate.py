@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from statistics import median
 
+from open_rnic.host_driver.tools.bench.rtl.cluster import Starter
 from open_rnic.host_driver.tools.bench.rtl.jobs import ToolError, expect, hash_of
 from open_rnic.host_driver.tools.bench.rtl.store import Store, key
 from open_rnic.host_driver.tools.bench.table import Table
@@ -158,8 +159,10 @@ async def run(
         else:
             missing.setdefault((task.direction, task.lanes, task.message), []).append(task)
 
+    started = Starter(executor)
+
     async def make(batch: list[Task]) -> None:
-        made = await asyncio.wrap_future(executor().submit(simulate, batch, read))
+        made = await asyncio.wrap_future((await started()).submit(simulate, batch, read))
         for each in made:
             store.put(each.task.key(read), each)
             found[each.task] = each

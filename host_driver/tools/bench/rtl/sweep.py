@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from open_rnic.host_driver.tools.bench.rtl import cycles, jobs
 from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS
+from open_rnic.host_driver.tools.bench.rtl.cluster import Starter
 from open_rnic.host_driver.tools.bench.rtl.cycles import Cycles
 from open_rnic.host_driver.tools.bench.rtl.figures import Figures
 from open_rnic.host_driver.tools.bench.rtl.jobs import (
@@ -118,11 +119,11 @@ def cases(blocks: Sequence[str], lanes: Sequence[int], parts: Sequence[str], see
 class Sweep:
     """Measure cases.
 
-    ``executor`` is called when there is a job to run. ``at_once`` cases are processed concurrently: more than the
-    executor has workers, so that no worker idles, but few, so that each case is finished and stored soon. ``progress``
-    is called with a part's name after each seed, and with ``CYCLES`` after each count of a direction and width.
-    ``limit`` is the time limit of a tool in seconds; a stored timeout is retried if the limit has been raised. If
-    ``kept`` is set, only stored results are returned, and no jobs are started. Results of place and route that
+    ``executor`` is called once, in a thread, when there is a job to run. ``at_once`` cases are processed concurrently:
+    more than the executor has workers, so that no worker idles, but few, so that each case is finished and stored soon.
+    ``progress`` is called with a part's name after each seed, and with ``CYCLES`` after each count of a direction and
+    width. ``limit`` is the time limit of a tool in seconds; a stored timeout is retried if the limit has been raised.
+    If ``kept`` is set, only stored results are returned, and no jobs are started. Results of place and route that
     ``figures`` has are put into the store, and those that are returned into ``figures``.
     """
 
@@ -139,7 +140,7 @@ class Sweep:
         self._kept = kept
         self._limit = limit
         self._figures = figures or Figures()
-        self._executor = executor
+        self._executor = Starter(executor)
         self._store = store
         self._progress = progress
         self._turn = asyncio.Semaphore(at_once)
@@ -258,7 +259,7 @@ class Sweep:
         return await self._submit(job, *arguments)
 
     async def _submit(self, job: Callable[..., _T], *arguments: Any) -> _T:
-        return await asyncio.wrap_future(self._executor().submit(job, *arguments))
+        return await asyncio.wrap_future((await self._executor()).submit(job, *arguments))
 
 
 def _readable(nets: Sequence[str]) -> tuple[str, ...]:
