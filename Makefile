@@ -151,9 +151,10 @@ docs: setup
 man: setup
 	$(BIN)/rnic man build/man/man1
 
-# Without network; a warning, as of a link that leads nowhere, is an error.
+# Without network; a warning, as of a link that leads nowhere, is an error: not with --quiet, which hides warnings from
+# --strict.
 site: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The kinds are those of host_driver/builds/cache.py. Nothing else in that folder is ours, wherever it lies.
 clean:

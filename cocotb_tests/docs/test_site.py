@@ -4,23 +4,26 @@ import html
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.plugins.system_packages import needs, program
 
 ROOT = Path(__file__).parents[2]
+OPTIONS = re.search(r"/mkdocs (build.*)", (ROOT / "Makefile").read_text())[1].split()
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     subprocess.run(["make", "--silent", "types"], cwd=ROOT, check=True, timeout=HANG)
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    command = [sys.executable, "-m", "mkdocs", *OPTIONS, "--site-dir", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=HANG, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
     return folder
 
@@ -74,6 +77,48 @@ const show = (page, width) => new Promise(done => {
   document.title = JSON.stringify(found);
 })();
 </script></body></html>"""
+
+
+def test_the_registers_come_behind_all_guides():
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    pages = [page for each in nav for page in leaves(each)]
+    registers = [nth for nth, page in enumerate(pages) if page.endswith("registers.md")]
+    others = ("registers.md", "contributing.md", "changelog.md")
+    guides = [nth for nth, page in enumerate(pages) if not page.endswith(others)]
+    assert len(registers) == 8
+    assert min(registers) > max(guides)
+
+
+def leaves(entry):
+    """Return the pages of an entry of the navigation."""
+    [value] = entry.values()
+    return [value] if isinstance(value, str) else [page for each in value for page in leaves(each)]
+
+
+@pytest.mark.parametrize(("page", "readme", "said"), [
+    ("[a](index.md) [b](known.md#there)", "[a](docs/known.md)", None),
+    ("[a](nowhere.md)", "", "'nowhere.md'"),
+    ("[a](../rtl/nowhere.py)", "", "nowhere.py"),
+    ("[a](known.md#nowhere)", "", "#nowhere"),
+    ("", "[a](docs/nowhere.md)", "nowhere.md"),
+    ("![a](pictures/nowhere.svg)", "", "nowhere.svg"),
+])  # fmt: skip
+def test_a_dead_link_fails_the_build(page, readme, said, tmp_path):
+    """The project's own configuration builds pages with a dead link, by the options of `make site`."""
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    config |= {"plugins": ["search"], "nav": [{"Start": "index.md"}, {"Known": "known.md"}], "extra": {},
+               "not_in_nav": "*.md"}  # fmt: skip
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(config))
+    shutil.copy(ROOT / "docs" / "hooks.py", tmp_path / "docs")
+    for name, text in (("README", readme), ("CONTRIBUTING", ""), ("CHANGELOG", ""),
+                       ("docs/known", f"# Known\n\n## There\n\n{page}")):  # fmt: skip
+        (tmp_path / f"{name}.md").write_text(text)
+    done = subprocess.run([sys.executable, "-m", "mkdocs", *OPTIONS], cwd=tmp_path, check=False,
+                          capture_output=True, text=True, timeout=HANG,
+                          env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})  # fmt: skip
+    assert (done.returncode == 0) is (said is None), done.stderr
+    assert said is None or said in done.stderr
 
 
 @needs("chromium")
