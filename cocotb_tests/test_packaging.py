@@ -1,4 +1,4 @@
-"""The package as users install it: commands name missing extras, and a wheel has all files of a checkout."""
+"""The package as users install it: commands name missing extras, and a wheel has all files but tests."""
 
 import json
 import os
@@ -129,29 +129,37 @@ def wheel(tmp_path_factory):
 
 
 @needs("git")
-def test_a_wheel_has_all_files(wheel):
+def test_a_wheel_has_all_files_but_tests(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    for folder in ("rtl", "host_driver", "boards", "cocotb_tests"):
+    for folder in ("rtl", "host_driver", "boards", "cocotb_tests/mpa"):
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 place = str(path.relative_to(ROOT)).removeprefix("host_driver/start/")
                 assert f"open_rnic/{place}" in names
     assert not [name for name in names if not name.startswith(("open_rnic/", "open_rnic-"))]
+    tests = {name for name in names if name.startswith("open_rnic/cocotb_tests/")}
+    models = {name for name in tests if name.startswith("open_rnic/cocotb_tests/mpa/")}
+    assert models
+    assert tests - models == {"open_rnic/cocotb_tests/__init__.py"}
+    assert not [name for name in names if Path(name).name.startswith(("test_", "conftest"))]
 
 
 @needs("git")
-def test_a_wheel_works_outside_the_checkout(wheel, tmp_path):
+@pytest.mark.parametrize(("code", "said"), [
+    ("import sys; from open_rnic.host_driver.tools.cli import run; sys.exit(run(sys.argv[1:]))",
+     "verified 1024 octets each way"),
+    ("from open_rnic.cocotb_tests.mpa import axi; print(axi.__file__)", "site/open_rnic/cocotb_tests/mpa/axi.py"),
+], ids=("rnic", "models"))  # fmt: skip
+def test_a_wheel_works_outside_the_checkout(code, said, wheel, tmp_path):
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
-    code = "import sys; from open_rnic.host_driver.tools.cli import run; sys.exit(run(sys.argv[1:]))"
     # -S -E: without this checkout, which is installed in editable mode, and without PYTHONPATH.
-    others = next(each for each in sys.path if each.endswith("site-packages"))
-    start = f"import sys; sys.path[:0] = [{str(site)!r}, {others!r}]; {code}"
+    others = [each for each in sys.path if each.endswith("site-packages")]
+    start = f"import sys; sys.path[:0] = {[str(site), *others]!r}; {code}"
     done = subprocess.run([sys.executable, "-S", "-E", "-c", start, "demo", "--device", "software", "--size", "1K"],
                           cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "verified 1024 octets each way" in done.stdout
-
+    assert said in done.stdout
 
 
 @needs("git")
