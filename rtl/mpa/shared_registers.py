@@ -127,7 +127,7 @@ class SharedRegisters(wiring.Component):
         self._settings(m, x)
         self._watch(m, x)
         self._next_counter(m, x)
-        with m.FSM():
+        with m.FSM(init="Wipe"):
             self._choose(m, x)
             self._access(m, x)
             self._pop(m, x)
@@ -384,7 +384,8 @@ class SharedRegisters(wiring.Component):
                 m.next = "Choose"
 
     def _wipe(self, m, x):
-        """A connection is reset: its words become those after power-up."""
+        """A connection is reset: its words become those after power-up. So do those of all, if the whole is reset."""
+        wipes_all = Signal(init=1)
         with m.State("Wipe"):
             word = x.count[:6]
             m.d.comb += [x.of.eq(x.connection), x.to.eq(word), x.puts.eq(1), x.sets.eq(1)]
@@ -398,7 +399,11 @@ class SharedRegisters(wiring.Component):
             m.d.sync += x.count.eq(x.count + 1)
             with m.If(word == _WORDS - 1):
                 m.d.sync += [self.resets.eq(0), self.irq.bit_select(x.connection, 1).eq(0)]
-                m.next = "Choose"
+                with m.If(wipes_all & (x.connection != self.connections - 1)):
+                    m.d.sync += [x.connection.eq(x.connection + 1), x.count.eq(0)]
+                with m.Else():
+                    m.d.sync += wipes_all.eq(0)
+                    m.next = "Choose"
 
 
 class _Parts:

@@ -55,6 +55,8 @@ class Neighbours(wiring.Component):
     older             is treated as if the MAC were unknown
     ================  ==============================================================================
 
+    A reset, which memory outlasts, frees all entries.
+
     Latency: at most ``entries`` + 6 cycles, and ``entries`` more once in a unit of age.
 
     Parameters
@@ -124,7 +126,8 @@ class Neighbours(wiring.Component):
         write, held, address = self._words(m)
         age_write = self._ages(m)
         m.d.comb += [self._looks_up.eq(self.task == Task.LOOK_UP), self._next_row.eq(self._row + 1)]
-        with m.FSM():
+        with m.FSM(init="Free"):
+            self._free(m, age_write)
             self._begin(m)
             self._increase_ages(m, age_write)
             self._search(m, held, address)
@@ -165,7 +168,7 @@ class Neighbours(wiring.Component):
     def _ages(self, m):
         """Store the ages of the entries; return the write port, which writes ``new_age``."""
         free = {"age": FREE, "wait": 0}
-        m.submodules.ages = ages = Memory(shape=_AGE, depth=2 * self.entries, init=[free] * self.entries)
+        m.submodules.ages = ages = Memory(shape=_AGE, depth=2 * self.entries, init=[free] * 2 * self.entries)
         age_write, age_read = ages.write_port(), ages.read_port(domain="comb")
         m.d.comb += [
             age_read.addr.eq(self._row),
@@ -183,6 +186,14 @@ class Neighbours(wiring.Component):
         m.d.comb += self.sweep.eq(self.tick & (ticks == self.unit - 1))
         with m.If(self.sweep):
             m.d.sync += self._sweep_due.eq(1)
+
+    def _free(self, m, age_write):
+        """After a reset: no entry has an address."""
+        with m.State("Free"):
+            m.d.comb += [age_write.en.eq(1), self._new_age.age.eq(FREE)]
+            m.d.sync += self._row.eq(self._next_row)
+            with m.If(self._row == 2 * self.entries - 1):
+                m.next = "Idle"
 
     def _begin(self, m):
         with m.State("Idle"):

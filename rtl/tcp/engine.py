@@ -44,11 +44,12 @@ class CommandLayout(data.StructLayout):
 class TcpEngine(wiring.Component):
     """TCP for ``connections`` connections: 1, 2, 4, 8, 16, 32 or 64.
 
-    What happens is executed by a program, one event after the other: :mod:`.program` has its entries. Segments come
-    first. Of four other events one is of the kind whose turn it is, and behind three segments comes another event: an
-    event waits for fewer than 24 others, and three segments in front of each. Of each kind, each connection has its
-    turn. Each event ``output`` sends one segment, when the one before has left and the next would leave ``soon``, so
-    that a received segment waits for no transmission.
+    What happens is executed by a program, one event after the other: :mod:`.program` has its entries. After a reset,
+    which memory outlasts, each connection is forgotten, before anything else happens. Segments come first. Of four
+    other events one is of the kind whose turn it is, and behind three segments comes another event: an event waits for
+    fewer than 24 others, and three segments in front of each. Of each kind, each connection has its turn. Each event
+    ``output`` sends one segment, when the one before has left and the next would leave ``soon``, so that a received
+    segment waits for no transmission.
 
     A packet has an express way if its connection has nothing else to send. While it is stored in the ring, its octets
     are put into a frame, too, and the event ``coming`` permits the segment, if the window is open. When the packet has
@@ -126,7 +127,7 @@ class TcpEngine(wiring.Component):
         self._left = Signal(3)  # arguments that are left to write
         self._place = Signal(range(SCRATCH.start + SCRATCH.size - 64))  # of the next argument
         self._row = Signal(2)  # of segments: after three of them comes another event
-        self._late = Signal()  # the time has not been written
+        self._late = Signal(init=1)  # the time has not been written; memory may have that before a reset
         # The express way: whether the latest event was ``coming``, and how many octets it permits to send.
         self._asked = Signal()
         self._permitted = Signal(16)
@@ -280,7 +281,8 @@ class TcpEngine(wiring.Component):
         """Choose the next event, write its arguments, and start it."""
         self._give(m, sequencer, loader)
         departs = self._permit(m, sequencer, send_rings, builder, wanted)
-        ticking = Signal(self.connections)  # connections whose timers are to be looked at
+        ticking = Signal(self.connections, init=-1)  # connections whose timers are to be looked at
+        forgets = Signal(init=1)  # these connections are to be forgotten first
         segment = Signal()
         commanded = Signal()  # the command has been chosen
         m.submodules.ticks = ticks = Turns(self.connections)
@@ -289,7 +291,7 @@ class TcpEngine(wiring.Component):
             sequencer.entry.eq(self._entry), sequencer.connection.eq(self._connection), sequencer.page.eq(~loader.page),
             segment.eq(loader.loaded & tuples.done), ticks.waits.eq(ticking), outputs.waits.eq(wanted),
         ]  # fmt: skip
-        with m.If(self.tick):
+        with m.If(self.tick & ~forgets):
             m.d.sync += ticking.eq(~0)
         # Segments come first, for no place would be left for the next ones; of all else, one after three of them.
         waits = {
@@ -309,7 +311,11 @@ class TcpEngine(wiring.Component):
                 m.d.comb += sequencer.start.eq(1)
                 m.d.sync += self._chosen.eq(0)
         with m.Elif(sequencer.idle):
-            with m.If(commanded):
+            with m.If(forgets):
+                m.d.comb += ticks.take.eq(1)
+                self._choose(m, program, "forget", number(ticks.chosen, self.connections))
+                m.d.sync += [ticking.eq(ticking & ~ticks.chosen), forgets.eq((ticking & ~ticks.chosen).any())]
+            with m.Elif(commanded):
                 m.d.comb += self.command.ready.eq(1)
                 m.d.sync += commanded.eq(0)
             with m.Elif(segment & (self._row != 3)):

@@ -14,7 +14,7 @@ from open_rnic.rtl.tcp.program_user import write_user
 __all__ = ["ENTRIES", "tcp_program"]
 
 # In the order of priority. ``stray`` is a segment of no connection.
-ENTRIES = ("segment", "stray", "command", "coming", "depart", "queued", "taken", "tick", "output")
+ENTRIES = ("forget", "segment", "stray", "command", "coming", "depart", "queued", "taken", "tick", "output")
 
 
 def tcp_program(config: EngineConfig) -> Program:
