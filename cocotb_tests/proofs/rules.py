@@ -1,6 +1,6 @@
 """The transfer rules of rtl/lib/stream.py, and the reachable states of its queues."""
 
-from amaranth.hdl import Cat, Mux, Value
+from amaranth.hdl import Cat, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In
 
@@ -10,6 +10,7 @@ from open_rnic.rtl.lib.stream import keep_octets
 _AT_THE_END = {*CHECKED, "verdict"}
 
 __all__ = [
+    "answers_to_bursts",
     "beats",
     "buffer_states",
     "fifo_level",
@@ -19,6 +20,8 @@ __all__ = [
     "late_fifo_states",
     "ready_buffer_states",
     "ready_fifo_states",
+    "run_gatherer_states",
+    "write_gatherer_states",
 ]
 
 
@@ -65,6 +68,51 @@ def ready_fifo_states(fifo) -> Value:
         & (fifo["full"] == (waiting == fifo.depth - 1))
         & (fifo.o.valid | ~fifo["several"])
     )
+
+
+def run_gatherer_states(gatherer) -> Value:
+    """Whether a RunGatherer is in a reachable state."""
+    run, next_in_page = data.View(gatherer.o.payload.shape(), gatherer["run"]), gatherer["next_in_page"]
+    size = len(next_in_page)
+
+    def within_a_page(run):
+        return run.address[:size] + run.more < 1 << size
+
+    return (~gatherer.open | (within_a_page(run) & ((run.address + run.more + 1)[:size] == next_in_page))) & (
+        ~gatherer.o.valid | within_a_page(gatherer.o.payload)
+    )
+
+
+def write_gatherer_states(writes) -> Value:
+    """Whether a WriteGatherer is in a reachable state: its queue has the words of its runs."""
+    gatherer, queue = writes["gatherer"], writes["queue"]
+    run, number, named, emptied = gatherer.o, writes["number"], writes["named"], writes["emptied"]
+    gathered = data.View(run.payload.shape(), gatherer["run"])
+    left = Mux(run.valid & ~emptied, run.payload.more + 1 - number, 0)
+    return (
+        run_gatherer_states(gatherer)
+        & fifo_states(queue)
+        & (fifo_level(queue) == left + Mux(gatherer.open, gathered.more + 1, 0))
+        & Mux(run.valid & ~emptied, number <= run.payload.more, number == 0)
+        & ((run.valid & ~(named & emptied)) | ~(named | emptied))
+    )
+
+
+def answers_to_bursts(m, memory) -> Value:
+    """Let an AXI4 bus answer each burst of writes once; return how many have begun that it has not answered."""
+    answers = memory.m_axi_bvalid
+    named = Signal(memory.outstanding + 1)  # whose address it has taken
+    ended = Signal(memory.outstanding + 1)  # whose last beat it has taken
+    names = memory.m_axi_awvalid & memory.m_axi_awready
+    ends = memory.m_axi_wvalid & memory.m_axi_wready & memory.m_axi_wlast
+    m.given(~answers | ((named + names != 0) & (ended + ends != 0)))
+    m.d.sync += [named.eq(named + names - answers), ended.eq(ended + ends - answers)]
+    writes, count = memory["writes"], memory["writes_outstanding"]
+    m.states(write_gatherer_states(writes))
+    m.states(named == count + writes["named"], ended == count + writes["emptied"])
+    # A burst begins only if its response can be counted.
+    m.states(~count.all() | ~(writes["named"] | writes["emptied"] | (writes["number"] != 0)))
+    return Mux(named > ended, named, ended)
 
 
 def _meaning(payload):

@@ -6,12 +6,15 @@ from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import (
+    answers_to_bursts,
     buffer_states,
     fifo_states,
     keeps,
+    kept,
     late_fifo_states,
     ready_buffer_states,
     ready_fifo_states,
+    write_gatherer_states,
 )
 from open_rnic.rtl.formats.layouts import Packet, RxUlpdu, room_latency
 from open_rnic.rtl.lib.conveyor import Conveyor
@@ -45,6 +48,7 @@ from open_rnic.rtl.net.packet_memory import OutputRegister
 from open_rnic.rtl.net.packet_slots import PacketSlots
 from open_rnic.rtl.net.receiver import Receiver
 from open_rnic.rtl.rdma.axi_memory import AxiMemory
+from open_rnic.rtl.rdma.bursts import RunGatherer, WriteGatherer
 from open_rnic.rtl.rdma.completion_queue import CompletionQueue
 from open_rnic.rtl.rdma.header_reader import HeaderReader
 from open_rnic.rtl.rdma.layouts import Buffer as PostedBuffer
@@ -547,32 +551,51 @@ def _held(m, bus, channel, fields):
 
 
 _block(
-    lambda lanes: AxiMemory(lanes, outstanding=2),
+    lambda lanes: RunGatherer(lanes, 4),
+    RunGatherer,
+    "a run overwrites another one",
+    "free.eq(~self.o.valid | self.o.ready)",
+    "free.eq(1)",
+)
+_block(
+    lambda lanes: WriteGatherer(lanes, 2),
+    WriteGatherer,
+    "the next run begins before the words of the last one have left",
+    "run.ready.eq(names & empties)",
+    "run.ready.eq(names)",
+    given=lambda m, gatherer: kept(m, gatherer.write),
+    states=write_gatherer_states,
+)
+_block(
+    lambda lanes: AxiMemory(lanes, burst=2, outstanding=2),
     AxiMemory,
     "a read withdraws a word",
     "words.valid.eq(self.m_axi_rvalid)",
-    "words.valid.eq(self.m_axi_rvalid & ~read.valid)",
+    "words.valid.eq(self.m_axi_rvalid & ~self.port.read.valid)",
     given=lambda m, memory: _held(m, memory, "r", _R),
 )
 
 
 @proves(
     "a transfer is held on each channel of AXI4 until it is accepted, even if the engine withdraws a beat in a reset",
-    lambda lanes: AxiMemory(lanes, outstanding=2),
-    Mutant("a read begins before the last one was accepted", AxiMemory, "(~self.m_axi_arvalid | self.m_axi_arready)",
-           "1"),
-    Mutant("an address is withdrawn with its beat", AxiMemory, "with m.If(self.m_axi_awready):",
-           "with m.If(self.m_axi_awready | ~write.valid):"),
-    Mutant("data change while only the address is accepted", AxiMemory, "(~self.m_axi_wvalid | self.m_axi_wready)",
-           "1"),
+    lambda lanes: AxiMemory(lanes, burst=2, outstanding=2),
+    Mutant("a read begins before the last one was accepted", RunGatherer, "free.eq(~self.o.valid | self.o.ready)",
+           "free.eq(1)"),
+    Mutant("an address is withdrawn with its beat", WriteGatherer, "self.runs.valid.eq(run.valid & ~named)",
+           "self.runs.valid.eq(run.valid & ~named & write.valid)"),
+    Mutant("data change while only the address is accepted", WriteGatherer, "run.ready.eq(names & empties)",
+           "run.ready.eq(names)"),
+    Mutant("a burst is withdrawn that has begun", AxiMemory, "count + writes.leaves -",
+           "count + (runs.valid & runs.ready) -"),
     name="axi",
     of="AxiMemory",
 )  # fmt: skip
 def _(m, memory):
+    answers_to_bursts(m, memory)
     m.always(
-        _held(m, memory, "aw", ("awaddr",)),
-        _held(m, memory, "ar", ("araddr",)),
-        _held(m, memory, "w", ("wdata", "wstrb")),
+        _held(m, memory, "aw", ("awaddr", "awlen")),
+        _held(m, memory, "ar", ("araddr", "arlen")),
+        _held(m, memory, "w", ("wdata", "wstrb", "wlast")),
     )
 
 

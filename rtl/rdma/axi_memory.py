@@ -1,10 +1,11 @@
 """The memory port of the engine on an AXI4 bus."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.rdma.bursts import RunGatherer, WriteGatherer, check_burst
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, MemoryPort
 
 __all__ = ["AxiMemory", "axi_ports"]
@@ -34,21 +35,24 @@ def axi_ports(lanes: int) -> dict:
 class AxiMemory(wiring.Component):
     """A :class:`.MemoryPort` as an AXI4 manager.
 
-    Each word is a transaction of one beat with ID 0, and many are outstanding. A write without octets to write is not
-    sent. A write with ``last`` is transferred at ``port`` when the responses to all writes, this one included, have
-    arrived. Responses other than OKAY set ``fault`` for 1 cycle; that of a write sets ``port.write_fault``, too, and
-    that of a read ``port.fault`` with its word.
+    Words with consecutive addresses are INCR bursts with ID 0, of at most ``burst`` beats, which cross no multiple
+    of 4 KiB; see :class:`.RunGatherer`. Many are outstanding. ``m_axi_wstrb`` has the octets to write; a write without
+    any is not sent. A write with ``last`` is transferred at ``port`` when the responses to all writes, this one
+    included, have arrived. Responses other than OKAY set ``fault`` for 1 cycle; that of a burst of writes sets
+    ``port.write_fault``, too, and that of a beat of a read ``port.fault`` with its word.
 
     The bus need not be reset with the engine: transactions that have begun are completed, and the words of all reads
     that were transferred at ``port`` still come.
 
-    Latency: 1 cycle from ``port`` to the bus; words pass without delay. Throughput: a write and a read in each cycle.
-    ``m_axi_rready`` depends on ``port.words.ready`` in the same cycle.
+    Latency: that of the gatherer from ``port`` to the bus; words that were read pass without delay. Throughput: a write
+    and a read in each cycle, also if no address follows the one before. ``m_axi_rready`` depends on
+    ``port.words.ready`` in the same cycle.
 
     Parameters
     ----------
     lanes : width of a word in 32-bit lanes
-    outstanding : reads, and writes, that can be outstanding: 2 to this power, minus 1
+    burst : beats of the longest burst, a power of 2 from 2 to 256. Writes wait in a queue of twice as many words.
+    outstanding : bursts of writes that can be outstanding: 2 to this power, minus 1
 
     Members
     -------
@@ -61,9 +65,11 @@ class AxiMemory(wiring.Component):
 
     """
 
-    def __init__(self, lanes: int, *, outstanding: int = 8):
+    def __init__(self, lanes: int, *, burst: int = 16, outstanding: int = 8):
         check_lanes(lanes)
+        check_burst(burst)
         self.lanes = lanes
+        self.burst = burst
         self.outstanding = outstanding
         super().__init__({
             "port": In(MemoryPort(lanes)), "fault": Out(1), **axi_ports(lanes),
@@ -84,50 +90,39 @@ class AxiMemory(wiring.Component):
         return m
 
     def _write(self, m, size):
-        write, beat = self.port.write, self.port.write.payload
+        m.submodules.writes = writes = WriteGatherer(self.lanes, self.burst)
+        connect(m, flipped(self.port.write), writes.write)
+        runs, words = writes.runs, writes.words
         count = Signal(self.outstanding, name="writes_outstanding")
-        sent = Signal()  # the write with ``last`` that waits has been sent
-        free = Signal(name="write_is_free")
-        sends = Signal(name="write_sends")
+        goes = Signal(name="write_goes")  # a burst that has begun has it until it has left
         m.d.comb += [
-            free.eq((~self.m_axi_awvalid | self.m_axi_awready) & (~self.m_axi_wvalid | self.m_axi_wready)),
-            sends.eq(write.valid & beat.mask.any() & ~sent & free & ~count.all()),
-            write.ready.eq(Mux(beat.last, (sent | ~beat.mask.any()) & (count == 0), sends | ~beat.mask.any())),
-            self.m_axi_wlast.eq(1),
+            goes.eq(~count.all()),
+            self.m_axi_awaddr.eq(Cat(Const(0, size), runs.payload.address)),
+            self.m_axi_awlen.eq(runs.payload.more),
+            self.m_axi_awvalid.eq(runs.valid & goes),
+            runs.ready.eq(self.m_axi_awready & goes),
+            self.m_axi_wdata.eq(words.payload.data),
+            self.m_axi_wstrb.eq(words.payload.mask),
+            self.m_axi_wlast.eq(words.payload.last),
+            self.m_axi_wvalid.eq(words.valid & goes),
+            words.ready.eq(self.m_axi_wready & goes),
             self.m_axi_bready.eq(1),
             self.port.write_fault.eq(self.m_axi_bvalid & (self.m_axi_bresp != 0)),
+            writes.settled.eq(count == 0),
         ]
-        m.d.sync += [
-            count.eq(count + sends - self.m_axi_bvalid),
-            sent.eq((sent | sends) & beat.last & write.valid & ~write.ready),
-        ]
-        with m.If(self.m_axi_awready):
-            m.d.sync += self.m_axi_awvalid.eq(0)
-        with m.If(self.m_axi_wready):
-            m.d.sync += self.m_axi_wvalid.eq(0)
-        with m.If(sends):
-            m.d.sync += [
-                self.m_axi_awvalid.eq(1),
-                self.m_axi_awaddr.eq(Cat(Const(0, size), beat.address)),
-                self.m_axi_wvalid.eq(1),
-                self.m_axi_wdata.eq(beat.data),
-                self.m_axi_wstrb.eq(beat.mask),
-            ]
+        m.d.sync += count.eq(count + writes.leaves - self.m_axi_bvalid)
 
     def _read(self, m, size):
-        read, words = self.port.read, self.port.words
-        count = Signal(self.outstanding, name="reads_outstanding")
-        sends = Signal(name="read_sends")
+        m.submodules.reads = reads = RunGatherer(self.lanes, self.burst)
+        connect(m, flipped(self.port.read), reads.i)
+        words = self.port.words
         m.d.comb += [
-            read.ready.eq((~self.m_axi_arvalid | self.m_axi_arready) & ~count.all()),
-            sends.eq(read.valid & read.ready),
+            self.m_axi_araddr.eq(Cat(Const(0, size), reads.o.payload.address)),
+            self.m_axi_arlen.eq(reads.o.payload.more),
+            self.m_axi_arvalid.eq(reads.o.valid),
+            reads.o.ready.eq(self.m_axi_arready),
             words.valid.eq(self.m_axi_rvalid),
             words.payload.eq(self.m_axi_rdata),
             self.port.fault.eq(self.m_axi_rresp != 0),
             self.m_axi_rready.eq(words.ready),
         ]
-        m.d.sync += count.eq(count + sends - (self.m_axi_rvalid & self.m_axi_rready))
-        with m.If(self.m_axi_arready):
-            m.d.sync += self.m_axi_arvalid.eq(0)
-        with m.If(sends):
-            m.d.sync += [self.m_axi_arvalid.eq(1), self.m_axi_araddr.eq(Cat(Const(0, size), read.payload))]

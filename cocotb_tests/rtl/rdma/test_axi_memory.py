@@ -1,25 +1,41 @@
+# amaranth: UnusedElaboratable=no
 """The memory port on AXI4, against a model of a memory whose responses take their time."""
 
 import random
 
 import pytest
 
+from open_rnic.cocotb_tests.rtl.rdma.memory_programs import count_cycles, transfers_equal_the_model
 from open_rnic.cocotb_tests.rtl.rdma.streams import give, now_and_then, pass_cycles, run, take, until
+from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.rdma.axi_memory import AxiMemory
+from open_rnic.rtl.rdma.bursts import PAGE
+
+SLVERR = 2
 
 
 class Bus:
-    """A memory on the bus: writes take effect, and reads return words, up to ``latency`` cycles after their address."""
+    """A memory on the bus: writes take effect, and reads return words, ``latency`` cycles after their address or later.
 
-    def __init__(self, lanes, seed, chance, latency):
-        self.dut = AxiMemory(lanes, outstanding=4)
-        self.lanes, self.latency = lanes, latency
+    The latencies of bursts overlap, unless it serves ``one`` burst after the other.
+    An access to an octet of ``faulty`` is answered with an error: of a read the beat, of a write the burst.
+    """
+
+    def __init__(self, lanes, seed=0, chance=0.0, latency=0, one=False, **options):
+        self.dut = AxiMemory(lanes, **options)
+        self.lanes, self.latency, self.chance, self.one = lanes, latency, chance, one
         self.rng = random.Random(seed)
-        self.chance = chance
         self.octets = {}
-        self.unanswered = 0  # writes whose response has not been given
+        self.faulty = set()
+        self.now = 0
+        self.unanswered = 0  # bursts of writes that have arrived and have no response
         self.addresses, self.data, self.reads = [], [], []
-        self.response = 0
+        self.written, self.read = [], []  # beats of each burst
+
+    async def clock(self, ctx):
+        while True:
+            await ctx.tick()
+            self.now += 1
 
     async def channel(self, ctx, name, fields, into):
         stall = now_and_then(random.Random(self.rng.random()), self.chance)
@@ -29,7 +45,8 @@ class Bus:
             if pause := next(stall):
                 await pass_cycles(ctx, pause)
             ctx.set(ready, 1)
-            into.append(await until(ctx, valid, *fields))
+            values = await until(ctx, valid, *fields)
+            into.append((self.now + self.latency, *values))
             ctx.set(ready, 0 if self.chance else 1)
 
     async def aw(self, ctx):
@@ -41,24 +58,47 @@ class Bus:
     async def ar(self, ctx):
         await self.channel(ctx, "ar", ("araddr", "arlen", "arsize", "arburst"), self.reads)
 
-    def checked(self, address, length, size, burst):
-        assert (length, 1 << size, burst) == (0, 4 * self.lanes, 1)
-        assert address % (4 * self.lanes) == 0
-        return range(address, address + 4 * self.lanes)
+    def burst(self, address, length, size, burst):
+        """The octet addresses of each beat."""
+        width, beats = 4 * self.lanes, length + 1
+        assert (1 << size, burst) == (width, 1)
+        assert address % width == 0
+        assert beats <= self.dut.burst
+        assert address // PAGE == (address + beats * width - 1) // PAGE, "a burst crosses a multiple of 4 KiB"
+        return [range(address + n * width, address + (n + 1) * width) for n in range(beats)]
+
+    def due(self, due):
+        """When the response to a burst is due that the memory begins to serve, and that was due without others."""
+        return self.now + self.latency if self.one else due
+
+    async def respond(self, ctx, due):
+        """Wait until the response is due, and sometimes longer."""
+        await pass_cycles(ctx, max(0, due - self.now))
+        if self.rng.random() < self.chance:
+            await pass_cycles(ctx, self.rng.randint(1, 9))
 
     async def b(self, ctx):
         while True:
-            while not (self.addresses and self.data):
+            while not self.addresses:
                 await ctx.tick()
-            at, (data, strobes, last) = self.checked(*self.addresses.pop(0)), self.data.pop(0)
-            assert last
-            assert strobes
             self.unanswered += 1
-            await pass_cycles(ctx, self.rng.randint(0, self.latency))
-            for n, address in enumerate(at):
-                if strobes >> n & 1:
-                    self.octets[address] = data >> 8 * n & 0xFF
-            ctx.set(self.dut.m_axi_bresp, self.response)
+            due, *burst = self.addresses.pop(0)
+            due, beats = self.due(due), self.burst(*burst)
+            self.written.append(len(beats))
+            error = False
+            for number, beat in enumerate(beats):
+                while not self.data:
+                    await ctx.tick()
+                arrived, data, strobes, last = self.data.pop(0)
+                due = max(due, arrived)
+                assert last == (number == len(beats) - 1)
+                assert strobes
+                for n, address in enumerate(beat):
+                    if strobes >> n & 1:
+                        self.octets[address] = data >> 8 * n & 0xFF
+                        error |= address in self.faulty
+            await self.respond(ctx, due)
+            ctx.set(self.dut.m_axi_bresp, SLVERR if error else 0)
             ctx.set(self.dut.m_axi_bvalid, 1)
             await until(ctx, self.dut.m_axi_bready)
             self.unanswered -= 1
@@ -68,80 +108,90 @@ class Bus:
         while True:
             while not self.reads:
                 await ctx.tick()
-            at = self.checked(*self.reads.pop(0))
-            await pass_cycles(ctx, self.rng.randint(0, self.latency))
-            ctx.set(self.dut.m_axi_rdata, sum(self.octets.get(each, 0) << 8 * n for n, each in enumerate(at)))
-            ctx.set(self.dut.m_axi_rresp, self.response)
-            ctx.set(self.dut.m_axi_rvalid, 1)
-            await until(ctx, self.dut.m_axi_rready)
-            ctx.set(self.dut.m_axi_rvalid, 0)
+            due, *burst = self.reads.pop(0)
+            due, beats = self.due(due), self.burst(*burst)
+            self.read.append(len(beats))
+            for number, beat in enumerate(beats):
+                await self.respond(ctx, due)
+                error = any(address in self.faulty for address in beat)
+                data = sum(self.octets.get(each, 0) << 8 * n for n, each in enumerate(beat))
+                ctx.set(self.dut.m_axi_rdata, ~data if error else data)
+                ctx.set(self.dut.m_axi_rresp, SLVERR if error else 0)
+                ctx.set(self.dut.m_axi_rlast, number == len(beats) - 1)
+                ctx.set(self.dut.m_axi_rvalid, 1)
+                await until(ctx, self.dut.m_axi_rready)
+                ctx.set(self.dut.m_axi_rvalid, 0)
 
-    def run(self, main, *others, cycles=30_000):
-        run(self.dut, main, self.aw, self.w, self.ar, self.b, self.r, *others, cycles=cycles)
+    def run(self, main, *others, cycles=60_000):
+        run(self.dut, main, self.clock, self.aw, self.w, self.ar, self.b, self.r, *others, cycles=cycles)
 
 
-@pytest.mark.parametrize("latency", [0, 9])
+@pytest.mark.parametrize("latency", [0, 30])
 @pytest.mark.parametrize("chance", [0.0, 0.4])
-@pytest.mark.parametrize("lanes", [1, 4])
-def test_words_are_read_back_after_the_last_write(lanes, chance, latency):
-    bus = Bus(lanes, lanes, chance, latency)
-    port, size, rng = bus.dut.port, 4 * lanes, random.Random(lanes + latency)
-    model = [0] * 16
-    expected = []
-    idle = now_and_then(random.Random(1), chance)
-    stall = now_and_then(random.Random(2), chance, until_valid=True)
-
-    async def main(ctx):
-        for _ in range(40):
-            for number in range(count := rng.randrange(1, 6)):
-                address, data = rng.randrange(16), rng.getrandbits(8 * size)
-                mask = rng.choice([0, rng.getrandbits(size)])
-                wide = sum(0xFF << 8 * n for n in range(size) if mask >> n & 1)
-                model[address] = model[address] & ~wide | data & wide
-                beat = {"address": 3 << 20 | address, "data": data, "mask": mask, "last": number == count - 1}
-                await give(ctx, port.write, beat, idle)
-            assert bus.unanswered == 0
-            assert not bus.addresses
-            for address in rng.choices(range(16), k=rng.randrange(1, 12)):
-                expected.append(model[address])
-                await give(ctx, port.read, 3 << 20 | address, idle)
-            while expected:  # a write may overtake a read
-                await ctx.tick()
-
-    async def words(ctx):
-        while True:
-            assert await take(ctx, port.words, stall) == expected.pop(0)
-
-    bus.run(main, words)
-    assert {*bus.octets} <= {*range(3 * size << 20, (3 * size << 20) + 16 * size)}
+@pytest.mark.parametrize("lanes", LANES)
+def test_programs_of_writes_and_reads_equal_the_model(lanes, chance, latency):
+    bus = Bus(lanes, lanes, chance, latency, outstanding=4)
+    transfers_equal_the_model(bus, seed=lanes + latency)
+    assert min(max(bus.written), max(bus.read)) >= bus.dut.burst // 2
 
 
-def test_a_write_and_a_read_in_each_cycle():
+def test_a_burst_of_two_and_one_outstanding_write():
+    bus = Bus(1, 5, 0.4, 9, burst=2, outstanding=1)
+    transfers_equal_the_model(bus, seed=5)
+    assert max(bus.written) == max(bus.read) == 2
+
+
+@pytest.mark.parametrize("step", [1, 7])
+def test_a_write_and_a_read_in_each_cycle(step):
+    """Also if no address follows the one before, and while many bursts are outstanding."""
     dut = AxiMemory(1)
+    given, read = [], []
 
     async def main(ctx):
-        for ready in ("m_axi_awready", "m_axi_wready", "m_axi_arready", "m_axi_bvalid"):
+        unanswered = 0
+        for ready in ("m_axi_awready", "m_axi_wready", "m_axi_arready"):
             ctx.set(getattr(dut, ready), 1)
-        ctx.set(dut.port.words.ready, 1)
         ctx.set(dut.port.read.valid, 1)
         ctx.set(dut.port.write.valid, 1)
-        for number in range(500):
-            ctx.set(dut.port.read.payload, number)
-            ctx.set(dut.port.write.payload, {"address": number, "data": number, "mask": 0xF, "last": 0})
-            ctx.set(dut.m_axi_bvalid, number > 4)
-            ctx.set(dut.m_axi_rvalid, number > 9)  # words that come later do not hold up the reads
-            ctx.set(dut.m_axi_rdata, number)
-            _, _, *takes, address, data = await ctx.tick().sample(
-                dut.port.read.ready, dut.port.write.ready, dut.m_axi_araddr, dut.m_axi_wdata
-            )
+        for number in range(600):
+            ctx.set(dut.port.read.payload, step * number)
+            ctx.set(dut.port.write.payload, {"address": step * number, "data": number, "mask": 0xF, "last": 0})
+            ctx.set(dut.m_axi_bvalid, unanswered > 4)
+            unanswered -= unanswered > 4
+            _, _, *takes, w, data, last, ar, address, length = await ctx.tick().sample(
+                dut.port.read.ready, dut.port.write.ready, dut.m_axi_wvalid, dut.m_axi_wdata, dut.m_axi_wlast,
+                dut.m_axi_arvalid, dut.m_axi_araddr, dut.m_axi_arlen,
+            )  # fmt: skip
             assert all(takes)
-            assert number == 0 or (address == 4 * (number - 1) and data == number - 1)
+            unanswered += w and last
+            given.extend([data] * w)
+            read.extend(range(address // 4, address // 4 + length + 1) if ar else ())
 
-    run(dut, main, cycles=600)
+    run(dut, main, cycles=700)
+    assert given == [*range(len(given))]
+    assert read == [step * number for number in range(len(read))]
+    assert min(len(given), len(read)) >= 600 - 20
+
+
+@pytest.mark.parametrize(("lanes", "bursts"), [(1, 23), (4, 6)])
+def test_cycles_and_bursts_of_a_segment(lanes, bursts):
+    """1,460 octets that cross a border of 4 KiB, with 30 cycles of latency, in as few bursts as there can be."""
+    words = 1460 // (4 * lanes) + 1
+    bus = Bus(lanes, latency=30)
+    cycles = count_cycles(bus, address=(3 * PAGE - 704) // (4 * lanes), words=words)
+    assert (len(bus.written), len(bus.read)) == (bursts, bursts)
+    assert sum(bus.written) == sum(bus.read) == words
+    # The first burst has to be known before it is sent; all others are gathered meanwhile.
+    assert max(cycles.values()) <= words + 30 + bus.dut.burst + 8, cycles
+
+    # A memory that serves one burst after the other waits once for each.
+    bus = Bus(lanes, latency=30, one=True)
+    cycles = count_cycles(bus, address=(3 * PAGE - 704) // (4 * lanes), words=words)
+    assert max(cycles.values()) <= words + 33 * bursts + bus.dut.burst + 8, cycles
 
 
 def test_an_error_of_the_bus_is_reported():
-    bus = Bus(1, 0, 0.0, 0)
+    bus = Bus(1)
     faults, of_writes = [], []
 
     async def watch(ctx):
@@ -152,8 +202,8 @@ def test_an_error_of_the_bus_is_reported():
 
     async def main(ctx):
         idle = now_and_then(random.Random(0), 0)
-        for response, due in ((0, 0), (2, 1), (0, 0), (3, 1)):
-            bus.response = response
+        for due in (0, 1, 0, 1):
+            bus.faulty = {4} if due else set()
             faults.clear()
             of_writes.clear()
             await give(ctx, bus.dut.port.write, {"address": 1, "data": 7, "mask": 1, "last": 1}, idle)
@@ -161,7 +211,7 @@ def test_an_error_of_the_bus_is_reported():
             await ctx.tick()
             assert sum(faults) == due
             await give(ctx, bus.dut.port.read, 1, idle)
-            assert await take(ctx, bus.dut.port.words, idle) == 7
+            await take(ctx, bus.dut.port.words, idle)
             await ctx.tick()
             assert (sum(faults), sum(of_writes)) == (2 * due, due)
 
@@ -169,9 +219,8 @@ def test_an_error_of_the_bus_is_reported():
 
 
 def test_a_write_that_the_engine_withdraws_in_a_reset_does_not_stand_for_the_next_one():
-    bus = Bus(1, 0, 0.0, 0)
+    bus = Bus(1, latency=20)
     idle = now_and_then(random.Random(0), 0)
-    bus.latency = 20
 
     async def main(ctx):
         write = bus.dut.port.write
@@ -186,3 +235,9 @@ def test_a_write_that_the_engine_withdraws_in_a_reset_does_not_stand_for_the_nex
         assert bus.octets == {4: 1, 5: 0, 6: 0, 7: 0, 8: 2, 9: 0, 10: 0, 11: 0}
 
     bus.run(main)
+
+
+@pytest.mark.parametrize("burst", [1, 12, 512])
+def test_unsuitable_bursts_are_rejected(burst):
+    with pytest.raises(ValueError, match=f"^burst must be a power of 2 from 2 to 256, not {burst}$"):
+        AxiMemory(1, burst=burst)
