@@ -38,13 +38,17 @@ def module(component: Any, name: str, options: Mapping[str, str]) -> str:
     generator, _, text = text.partition("\n")
     yosys = re.search(r"Yosys \S+", generator)
     chosen = " ".join(f"--{key} {value}" for key, value in options.items())
-    rdma = "with" in options
-    what = "MPA (RFC 5044, RFC 6581)" + ", DDP (RFC 5041) and RDMAP (RFC 5040)" * rdma
-    buses = "AXI4, AXI4-Stream and AXI4-Lite" if rdma else "AXI4-Stream and AXI4-Lite"
+    part = options.get("with")
+    what = ("Ethernet, TCP, " if part == "rnic" else "") + "MPA (RFC 5044, RFC 6581)"
+    what += ", DDP (RFC 5041) and RDMAP (RFC 5040)" * (part is not None)
+    number = options.get("connections", "1")
+    users = "one connection" if number == "1" else f"{number} connections"
+    streams = "AXI4-Stream" if part == "rnic" else "AXI4-Stream and AXI4-Lite"
+    buses = f"AXI4{' and' if part == 'rnic' else ','} {streams}" if part else streams
     header = f"""\
 // SPDX-License-Identifier: Apache-2.0
 //
-// Open RNIC {version("open-rnic")}: {what} for one connection, {name} with
+// Open RNIC {version("open-rnic")}: {what} for {users}, {name} with
 // {buses} ports. docs/verilog.md and docs/registers.md of Open RNIC describe them.
 //
 // Generated, with Amaranth {version("amaranth")} and {yosys[0] if yosys else "Yosys"}, by

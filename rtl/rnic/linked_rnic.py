@@ -63,6 +63,8 @@ class LinkedRnic(wiring.Component):
         The wires of the UART.
     active : Out, 1 bit
         See :class:`.Link`; suitable for an LED.
+    irq : Out, 1 bit
+        Something waits for the host; see :data:`.RNIC_MAP`.
     receive_memory, send_memory : Out, :class:`.MemoryPort`
         With ``config.memory``: of the rings of TCP, see :func:`.ring_members`.
     memory : Out, :class:`.MemoryPort`
@@ -94,7 +96,7 @@ class LinkedRnic(wiring.Component):
         super().__init__({
             "rx_frames": In(stream.Signature(Frame())), "tx_frames": Out(packet(1)),
             "mac_bus": Out(RegisterBus()), "mac_irq": In(1), "tick": In(1),
-            "rx": In(1, init=1), "tx": Out(1, init=1), "active": Out(1),
+            "rx": In(1, init=1), "tx": Out(1, init=1), "active": Out(1), "irq": Out(1),
             **({"samples": self.rnic.signature.members["samples"]} if samples is Samples.PORT else {}),
             **{name: self.rnic.signature.members[name] for name in self._memories},
             **memory_members(1, outside),
@@ -124,6 +126,7 @@ class LinkedRnic(wiring.Component):
         m.d.comb += [
             rnic.tick.eq(self.tick),
             self.active.eq(link.active),
+            self.irq.eq(link.irq[0]),
             bank.IDENTITY.value.eq(IDENTITY),
             *bank.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
             *bank.show("CAPABILITIES", connections=rnic.connections, shared=self.is_shared,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import cast
 
 from open_rnic.host_driver.device import DeviceError
+from open_rnic.host_driver.devices.sim.build import Simulation
 from open_rnic.host_driver.devices.sim.prepare import prepare
 from open_rnic.host_driver.devices.sim.process import START, SimulationProcess
 from open_rnic.host_driver.devices.sim.wire import Kind, frame, take_frames
@@ -37,7 +38,7 @@ class FrameSocket(asyncio.Protocol):
 
         If it does not come up, end it, and raise DeviceError.
         """
-        simulation = await prepare(*top)
+        simulation = await self._prepare(*top)
         process, (ours, *sockets) = SimulationProcess.joined(simulation, top, 1 + others)
         self._process = process
         try:
@@ -52,6 +53,9 @@ class FrameSocket(asyncio.Protocol):
             await self.close()
             raise self.failure
         return sockets
+
+    async def _prepare(self, *top: str) -> Simulation:
+        return await prepare(*top)
 
     def _take(self, kind: int, note: int, octets: bytes) -> None:
         """Take a message that is no frame."""

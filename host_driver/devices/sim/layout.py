@@ -52,6 +52,8 @@ def of(what: str, *arguments: str) -> Layout:
             return rnic(int(arguments[0]), rdma="rdma" in arguments)
         case "whole":
             return WHOLE
+        case "soc":
+            return SOC
         case "board":
             return BOARD
     return device(int(arguments[0]), rdma=what == "rdma")
@@ -109,6 +111,7 @@ def _result(interrupts: int) -> dict[str, int]:
 
 _CONTROL, _STATUS = _rings(("rx_frames",), ("tx_frames",), "ticks")
 WHOLE = Layout(_CONTROL | {"up": 1}, _STATUS | {"active": 1}, (256, 1024))  # ``up``: the cable is in
+SOC = Layout({**WHOLE.control, **_access(8)}, {**WHOLE.status, **_result(1)}, WHOLE.slices)  # its bus is there, too
 BOARD = Layout(
     {"to_board_posted": 16, "from_board_freed": 16},
     {"to_board_taken": 16, "from_board_written": 16, "from_board_lost": 8, "active": 1},

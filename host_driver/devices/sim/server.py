@@ -38,7 +38,7 @@ def peripherals(clock: Clock) -> list[list[Peripheral]]:
         seed, chance = os.environ.get(NOISE, "0 0").split()
         return [[Cable(clock, Noise(int(seed), float(chance)))]]
     if "up" in has:
-        return [[Gmii(clock)]]
+        return [[Gmii(clock), *([RegisterPage(clock, 0, lambda: 0)] if "turn" in has else [])]]
     if "to_send_posted" in has:
         return [[Frames(clock), TcpStreams(clock)]]
     if "tx_ulpdu_posted" in has:

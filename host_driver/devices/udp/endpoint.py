@@ -50,7 +50,7 @@ async def opened(address: IPv4Address, port: int) -> AsyncIterator[tuple[UdpRnic
 
 @contextlib.asynccontextmanager
 async def simulated(
-    name: str,
+    name: str | SimulatedBoard,
     address: IPv4Interface = STATION,
     gateway: IPv4Address | None = None,
     *,
@@ -58,11 +58,11 @@ async def simulated(
     seed: int = 0,
     capture: Path | None = None,
 ) -> AsyncIterator[Board]:
-    """Open a simulated board with these addresses.
+    """Open a simulated board, by its name unless it is open, with these addresses.
 
     A switch is at the other end of its cable, which has ``faults``. The host of the driver, a twin, is at the switch.
     """
-    board = await SimulatedBoard.open(name)
+    board = name if isinstance(name, SimulatedBoard) else await SimulatedBoard.open(name)
     switch = Switch()
     try:
         async with contextlib.AsyncExitStack() as stack:

@@ -18,10 +18,11 @@ from open_rnic.host_driver.tools.static_address import StaticAddress
 if TYPE_CHECKING:
     from open_rnic.boards.build import Result
 
-_ADDRESS = StaticAddress.parse("10.0.0.2/24")
+ADDRESS = StaticAddress.parse("10.0.0.2/24")
 
 
-def _address(text: str | StaticAddress) -> StaticAddress:
+def address_of(text: str | StaticAddress) -> StaticAddress:
+    """Parse the option ``--address``; raises UsageError."""
     if isinstance(text, StaticAddress):
         return text
     try:
@@ -40,8 +41,8 @@ def build(
     address: Annotated[
         StaticAddress | None,
         typer.Option(
-            "--address", metavar="ADDRESS/PREFIX[,GATEWAY]", parser=_address,
-            help=f"The RNIC's IPv4 address, which it has from power-up on; default: {_ADDRESS}.",
+            "--address", metavar="ADDRESS/PREFIX[,GATEWAY]", parser=address_of,
+            help=f"The RNIC's IPv4 address, which it has from power-up on; default: {ADDRESS}.",
         ),
     ] = None,
     connections: Annotated[
@@ -124,7 +125,7 @@ def build(
             chosen = find(board)
             core = core or chosen.core
             if core is Core.RNIC:
-                address = address or _ADDRESS
+                address = address or ADDRESS
             elif address is not None:
                 raise ValueError(f"--address {address} needs --core rnic: {core} has no address")
             result = build_bitstream(

@@ -1,54 +1,71 @@
-"""``rnic verilog``: the data path as Verilog, for use in other designs."""
+"""``rnic verilog``: the data path, or the whole RNIC, as Verilog, for use in other designs."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from open_rnic.host_driver.tools.cli.build import ADDRESS, address_of
 from open_rnic.host_driver.tools.cli.common import LanesOption, UsageError, whole_file, whole_number
+from open_rnic.host_driver.tools.static_address import StaticAddress
 
 STORE = 4096  # octets for received ULPDUs, if the engine needs them and no other number is given
 
 
 class Part(StrEnum):
-    """What can be added to the data path."""
+    """What can be added to the data path: an engine, or all of an RNIC."""
 
     RDMA = "rdma"
+    RNIC = "rnic"
+
+
+_DATAPATH = {"lanes": 4, "event_depth": 16, "store_and_forward": 0, "measure": 0}
+_DEFAULTS: dict[Part | None, dict[str, Any]] = {
+    None: _DATAPATH,
+    Part.RDMA: _DATAPATH | {"sample": 4, "sample_buffer": 4096},
+    Part.RNIC: {
+        "connections": 1, "ring": 1 << 14, "memory": 1 << 20, "clock": 50_000_000, "baud": 1_000_000,
+        "octet_cycles": 1, "address": ADDRESS,
+    },
+}  # fmt: skip
 
 
 def verilog(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write; - is standard output.")
     ],
-    lanes: LanesOption = 4,
+    lanes: LanesOption | None = None,
     event_depth: Annotated[
-        int, typer.Option(metavar="N", parser=whole_number, help="The depth of the event FIFO, 2 to 255.")
-    ] = 16,
+        int | None,
+        typer.Option(metavar="N", parser=whole_number, help="The depth of the event FIFO, 2 to 255; default: 16."),
+    ] = None,
     store_and_forward: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="OCTETS",
             parser=whole_number,
             help="The size of a memory that holds a received ULPDU until its verdict is known: a power of 2, "
             f"which also limits a ULPDU's length. 0: no memory; with --with rdma {STORE}.",
         ),
-    ] = 0,
+    ] = None,
     measure: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="OCTETS",
             parser=whole_number,
             help="The size of a memory that measures the host's ULPDUs, so that s_axis_ulpdu needs no tuser: a "
             "power of 2. 0: no memory.",
         ),
-    ] = 0,
+    ] = None,
     parts: Annotated[
         list[Part] | None,
         typer.Option(
-            "--with", help="rdma: add the RDMA engine and the sample writer, with an AXI4 port for their memory."
+            "--with",
+            help="rdma: add the RDMA engine and the sample writer, with an AXI4 port for their memory. rnic: the whole "
+            "RNIC with its Ethernet MAC, of one lane, with memory on AXI4.",
         ),
     ] = None,
     sample: Annotated[
@@ -69,32 +86,79 @@ def verilog(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The module's name; by default mpa_datapath, or rdma_datapath."),
+        typer.Option(metavar="NAME", help="The module's name; by default mpa_datapath, rdma_datapath or rnic."),
+    ] = None,
+    connections: Annotated[
+        int | None,
+        typer.Option(metavar="N", parser=whole_number, help="Of the RNIC: the number of connections; default: 1."),
+    ] = None,
+    ring: Annotated[
+        int | None,
+        typer.Option(
+            metavar="OCTETS", parser=whole_number,
+            help="Of the RNIC: the size of each of a connection's two rings for TCP, a power of 2; default: 16384.",
+        ),
+    ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            metavar="OCTETS", parser=whole_number,
+            help="Of the RNIC: the size of the memory on AXI4, a power of 2; default: 1048576.",
+        ),
+    ] = None,
+    clock: Annotated[
+        int | None,
+        typer.Option(metavar="HZ", parser=whole_number, help="Of the RNIC: the frequency of clk; default: 50000000."),
+    ] = None,
+    baud: Annotated[
+        int | None,
+        typer.Option(metavar="N", parser=whole_number, help="Of the RNIC: the UART's baud rate; default: 1000000."),
+    ] = None,
+    octet_cycles: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", parser=whole_number,
+            help="Of the RNIC: cycles of tx_clk in an octet on the wire, 2 behind MII; default: 1.",
+        ),
+    ] = None,
+    address: Annotated[
+        StaticAddress | None,
+        typer.Option(
+            "--address", metavar="ADDRESS/PREFIX[,GATEWAY]", parser=address_of,
+            help=f"The RNIC's IPv4 address, which it has from power-up on; default: {ADDRESS}.",
+        ),
     ] = None,
 ) -> None:
-    """Write the data path as Verilog, with AXI4-Stream and AXI4-Lite ports, and AXI4 for the memory of an RDMA engine.
+    """Write the data path as Verilog, with AXI4-Stream and AXI4-Lite ports, and AXI4 for memory; or the whole RNIC.
 
     The same options always give the same text. docs/verilog.md explains the ports.
     """
     from open_rnic.host_driver.tools import verilog as writer
     from open_rnic.rtl.mpa.axi import AxiMpaDatapath
     from open_rnic.rtl.rdma.axi import AxiRdmaDatapath
+    from open_rnic.rtl.rnic.axi import AxiRnic
 
-    options = {"lanes": lanes, "event_depth": event_depth, "store_and_forward": store_and_forward,
-               "measure": measure}  # fmt: skip
-    chosen = {"with": Part.RDMA.value} if parts else {}
-    if chosen:
-        options |= {
-            "store_and_forward": store_and_forward or STORE,
-            "sample": 4 if sample is None else sample,
-            "sample_buffer": 4096 if sample_buffer is None else sample_buffer,
-        }
-    else:
-        for option, value in {"--sample": sample, "--sample-buffer": sample_buffer}.items():
-            if value is not None:
-                raise UsageError(f"{option} {value} is for --with rdma")
-    top = AxiRdmaDatapath if chosen else AxiMpaDatapath
-    name = ("rdma_datapath" if chosen else "mpa_datapath") if name is None else name
+    part = parts[-1] if parts else None
+    given = {
+        "lanes": lanes, "event_depth": event_depth, "store_and_forward": store_and_forward, "measure": measure,
+        "sample": sample, "sample_buffer": sample_buffer, "connections": connections, "ring": ring, "memory": memory,
+        "clock": clock, "baud": baud, "octet_cycles": octet_cycles, "address": address,
+    }  # fmt: skip
+    defaults = _DEFAULTS[part]
+    for option, value in given.items():
+        if value is not None and option not in defaults:
+            home = next(each for each, options in _DEFAULTS.items() if option in options)
+            wanted = f"for --with {home}" if home else f"not for --with {part}"
+            raise UsageError(f"--{option.replace('_', '-')} {value} is {wanted}")
+    options = {option: value if given[option] is None else given[option] for option, value in defaults.items()}
+    if part is Part.RDMA:
+        options["store_and_forward"] = options["store_and_forward"] or STORE
+    top, usual = {
+        None: (AxiMpaDatapath, "mpa_datapath"),
+        Part.RDMA: (AxiRdmaDatapath, "rdma_datapath"),
+        Part.RNIC: (lambda clock, address, **rest: AxiRnic(clock_hz=clock, station=address.station, **rest), "rnic"),
+    }[part]
+    name = usual if name is None else name
     try:
         writer.check_name(name)
     except ValueError as error:
@@ -104,5 +168,6 @@ def verilog(
             component = top(**options)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        given = {key.replace("_", "-"): str(value) for key, value in options.items()}
-        file.write(writer.module(component, name, chosen | given))
+        chosen = {"with": part.value} if part else {}
+        written = {key.replace("_", "-"): str(value) for key, value in options.items()}
+        file.write(writer.module(component, name, chosen | written))

