@@ -18,8 +18,6 @@ from open_rnic.rtl.tcp.config import Station
 __all__ = ["AxiRnic"]
 
 _MDIO = "phy_reset", "mdc", "mdio_o", "mdio_oe", "mdio_i"
-_RX = {"tdata": "data", "tuser": "error", "tlast": "last", "tvalid": "valid"}
-_TX = {"tdata": "data", "tlast": "last", "tvalid": "valid"}
 _ADDRESSES = "m_axi_awaddr", "m_axi_araddr"
 
 
@@ -76,8 +74,9 @@ class AxiRnic(wiring.Component):
         of_phy = self.rnic.signature.members
         super().__init__({
             "tick": In(1), "rx_clk": In(1), "tx_clk": In(1),
-            **{f"s_axis_rx_{name}": In(8 if name == "tdata" else 1) for name in _RX}, "s_axis_rx_tready": Out(1),
-            **{f"m_axis_tx_{name}": Out(8 if name == "tdata" else 1) for name in _TX}, "m_axis_tx_tready": In(1),
+            "s_axis_rx_tdata": In(8), **{f"s_axis_rx_{name}": In(1) for name in ("tuser", "tlast", "tvalid")},
+            "s_axis_rx_tready": Out(1),
+            "m_axis_tx_tdata": Out(8), "m_axis_tx_tlast": Out(1), "m_axis_tx_tvalid": Out(1), "m_axis_tx_tready": In(1),
             **{name: of_phy[name] for name in _MDIO},
             "s_axis_samples_tdata": In(32), "s_axis_samples_tvalid": In(1), "s_axis_samples_tready": Out(1),
             **axi_ports(1), "memory_fault": Out(1),
@@ -90,7 +89,10 @@ class AxiRnic(wiring.Component):
         m.submodules.memory = memory = AxiMemory(1)
         wiring.connect(m, rnic.memory, memory.port)
         expose(m, memory, self, (name for name in axi_ports(1) if name not in _ADDRESSES))
-        m.d.comb += [getattr(self, name).eq(getattr(memory, name) & (self.memory - 1)) for name in _ADDRESSES]
+        m.d.comb += [
+            self.m_axi_awaddr.eq(memory.m_axi_awaddr & (self.memory - 1)),
+            self.m_axi_araddr.eq(memory.m_axi_araddr & (self.memory - 1)),
+        ]
         expose(m, rnic, self, (*_MDIO, "irq", "active"))
         m.d.comb += [
             rnic.tick.eq(self.tick),
@@ -104,12 +106,16 @@ class AxiRnic(wiring.Component):
             m.d.sync += self.memory_fault.eq(1)
 
         streams = self.streams
-        m.d.comb += [streams.rx_clk.eq(self.rx_clk), streams.tx_clk.eq(self.tx_clk)]
-        for name, inner in _RX.items():
-            m.d.comb += getattr(streams, f"rx_{inner}").eq(getattr(self, f"s_axis_rx_{name}"))
-        for name, inner in _TX.items():
-            m.d.comb += getattr(self, f"m_axis_tx_{name}").eq(getattr(streams, f"tx_{inner}"))
         m.d.comb += [
+            streams.rx_clk.eq(self.rx_clk),
+            streams.tx_clk.eq(self.tx_clk),
+            streams.rx_data.eq(self.s_axis_rx_tdata),
+            streams.rx_error.eq(self.s_axis_rx_tuser),
+            streams.rx_last.eq(self.s_axis_rx_tlast),
+            streams.rx_valid.eq(self.s_axis_rx_tvalid),
+            self.m_axis_tx_tdata.eq(streams.tx_data),
+            self.m_axis_tx_tlast.eq(streams.tx_last),
+            self.m_axis_tx_tvalid.eq(streams.tx_valid),
             self.s_axis_rx_tready.eq(streams.rx_ready),
             streams.tx_ready.eq(self.m_axis_tx_tready),
         ]
