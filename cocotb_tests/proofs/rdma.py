@@ -8,6 +8,7 @@ from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import fifo_states, kept
 from open_rnic.rtl.formats.opcodes import SENDS, TAGGED_OCTETS, UNTAGGED_OCTETS, Opcode
 from open_rnic.rtl.rdma.command_loader import CommandLoader
+from open_rnic.rtl.rdma.command_loader import _One as OneCommandLoader
 from open_rnic.rtl.rdma.header_reader import Header, PayloadBeat
 from open_rnic.rtl.rdma.layouts import word_bits
 from open_rnic.rtl.rdma.message_loader import MessageLoader
@@ -184,7 +185,7 @@ class _Region:
     ),
     Mutant(
         "the row is another one than that of the first word",
-        CommandLoader,
+        OneCommandLoader,
         "with m.Elif(kind == Command.REVOKE):",
         "with m.Else():",
     ),
@@ -199,7 +200,7 @@ def _(m, loader):
     row, there = Signal(range(loader.rows)), Signal()
     m.d.comb += row.eq(AnyConst(range(loader.rows)))
     mine = write.row == row
-    parts = write.fields.address | write.fields.octets | write.fields.to_low | write.to_high
+    parts = write.fields.address | write.fields.octets | write.fields.to_low | write.fields.to_high
     m.given(~loader.push | loader.free | ~(loader.revoke | parts | write.fields.key))
     with m.If(loader.free & (loader.revoke | write.fields.key) & mine):
         m.d.sync += there.eq(write.fields.key)

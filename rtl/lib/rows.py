@@ -4,7 +4,10 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import data
 from amaranth.lib.memory import Memory
 
-__all__ = ["Cells", "Clear", "Rows", "block_ram", "connection_field", "connection_of", "connection_shape", "forget"]
+__all__ = [
+    "Cells", "Clear", "Rows", "block_ram", "connection_field", "connection_of", "connection_shape", "forget",
+    "only_many",
+]  # fmt: skip
 
 
 _LUT_RAM = 16  # words of the smallest LUT RAM: synthesis would make flip-flops of a smaller memory
@@ -17,7 +20,12 @@ def connection_shape(connections: int) -> range:
 
 def connection_field(connections: int) -> dict[str, range]:
     """The field of a connection's number in a payload; none if there is one connection."""
-    return {"connection": connection_shape(connections)} if connections > 1 else {}
+    return only_many(connections, {"connection": connection_shape(connections)})
+
+
+def only_many(connections: int, members: dict) -> dict:
+    """These members, if there are many connections: those that one connection has no need of."""
+    return members if connections > 1 else {}
 
 
 def connection_of(payload) -> Value:
@@ -35,7 +43,7 @@ class Clear(data.StructLayout):
 def block_ram(connections: int) -> dict[str, str | int]:
     """The attributes of a memory that has few words for each connection, and is never read while that word is written.
 
-    It is in block RAM if there are many connections; a board for a few has none to spare.
+    It is in block RAM for more than four connections; a board for a few has none to spare.
     """
     return {"no_rw_check": 1, **({"ram_style": "block"} if connections > 4 else {})}
 

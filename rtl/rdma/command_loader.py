@@ -1,11 +1,13 @@
 """Carries out the commands of the host."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from typing import ClassVar
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.lib.rows import Cells, Clear, block_ram, connection_shape
+from open_rnic.rtl.lib.rows import Cells, Clear, block_ram, connection_shape, only_many
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Buffer, WorkWords
 from open_rnic.rtl.rdma.regions import RIGHTS, RowWrite
@@ -68,7 +70,7 @@ class CommandLoader(wiring.Component):
             "withdraws": Out(1), "withdraws_of": Out(of), "clear": In(Clear(connections)),
         }  # fmt: skip
         super().__init__({
-            **(many if connections > 1 else {}),
+            **only_many(connections, many),
             "push": In(1), "word": In(32),
             "region": Out(RowWrite(rows * connections)), "revoke": Out(1), "free": In(1),
             "buffers": Out(stream.Signature(Buffer)), "ends": Out(1), "work": Out(WorkWords(connections)),
@@ -76,12 +78,13 @@ class CommandLoader(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        x = (_One if self.connections == 1 else _Many)(self)
         kind = Signal(Command)
         command = Signal(Command)
         left = Signal(range(128))  # words of the command that are still to come
         first = Signal()
         last = Signal()
-        kinds, lefts = self._cells(m, Value.cast(kind)), self._cells(m, left)
+        kinds, lefts = x.cells(m, Value.cast(kind)), x.cells(m, left)
         m.d.comb += [
             first.eq(left == 0),
             last.eq(left == 1),
@@ -90,7 +93,6 @@ class CommandLoader(wiring.Component):
             self.ends.eq(self.push & last),
             self.work.last.eq(self.work.valid & last),
             self.work.word.eq(self.word),
-            *([self.work.connection.eq(self.of)] if self.connections > 1 else []),
         ]
         with m.If(self.push & ~first):
             lefts.write(m, left ^ Cat(~left[:n].any() for n in range(len(left))))
@@ -105,24 +107,17 @@ class CommandLoader(wiring.Component):
                     lefts.write(m, 2)
                 with m.Case(Command.REVOKE, Command.WITHDRAW):
                     lefts.write(m, 1)
-        self._post(m, kind, left, last)
-        self._write(m, kind, command, left, first)
+        self._post(m, x, kind, left, last)
+        self._write(m, x, kind, command, left, first)
         return m
 
-    def _cells(self, m, signal):
-        """A number that is kept for the words that follow."""
-        of, clear = (self.of, self.clear) if self.connections > 1 else (0, None)
-        return Cells(m, signal, self.connections, of, clear)
-
-    def _post(self, m, kind, left, last):
+    def _post(self, m, x, kind, left, last):
         """Post and withdraw buffers."""
-        many = self.connections > 1
         m.submodules.buffers = buffers = RowQueue(_Place, self.buffer_depth, self.connections)
         # A row is read in the cycle in which it is written only before it can be taken.
-        attrs = block_ram(self.connections) if many else {}
         depth = self.buffer_depth * self.connections
-        m.submodules.withdrawn = withdrawn = Memory(shape=1, depth=depth, init=[], attrs=attrs)
-        marks, marked = withdrawn.write_port(), withdrawn.read_port(domain="sync" if many else "comb")
+        m.submodules.withdrawn = withdrawn = Memory(shape=1, depth=depth, init=[], attrs=x.attributes)
+        marks, marked = withdrawn.write_port(), withdrawn.read_port(domain=x.domain)
         withdraws = Signal()  # the buffer with the number ``word``
         number = Signal(range(self.buffer_depth))
         m.d.comb += [
@@ -133,48 +128,94 @@ class CommandLoader(wiring.Component):
             withdraws.eq(self.push & (kind == Command.WITHDRAW) & last),
             marks.en.eq(buffers.add | withdraws),
             number.eq(Mux(withdraws, self.word, buffers.next)),
-            marks.addr.eq(Cat(number, *([self.of] if many else []))),
+            marks.addr.eq(Cat(number, x.of)),
             marks.data.eq(withdraws),
-            marked.addr.eq(Cat(buffers.first, *([self.shown] if many else []))),
+            marked.addr.eq(Cat(buffers.first, x.shown)),
             self.buffers.valid.eq(buffers.o.valid),
             buffers.o.ready.eq(self.buffers.ready),
             self.buffers.payload.address.eq(buffers.o.payload.address),
             self.buffers.payload.octets.eq(buffers.o.payload.octets),
             self.buffers.payload.withdrawn.eq(marked.data),
         ]
-        if many:
-            m.d.comb += [
-                buffers.of.eq(self.of), buffers.shown.eq(self.shown), self.settled.eq(buffers.settled),
-                self.any.eq(buffers.any),
-                Value.cast(buffers.clear).eq(self.clear),
-            ]  # fmt: skip
-            m.d.sync += [self.withdraws.eq(withdraws), self.withdraws_of.eq(self.of)]
+        x.join(m, buffers, withdraws)
 
-    def _write(self, m, kind, command, left, first):
+    def _write(self, m, x, kind, command, left, first):
         """Write words to the STag table."""
         writes = Signal(len(RowWrite.NAMES))
         m.d.comb += Value.cast(self.region.fields).eq(writes)
-        if self.connections > 1:
-            rights = Signal(RIGHTS)  # of the region
-            row = Signal(range(self.rows))
-            all_rights, rows = self._cells(m, rights), self._cells(m, row)
-            row_now = Signal.like(row)
+        x.keep_row(m, kind, first)
         with m.If(self.push):
             m.d.sync += [
                 self.region.word.eq(self.word),
                 self.revoke.eq((first & (command == Command.REGION)) | (~first & (kind == Command.REVOKE))),
                 *(write.eq((kind == Command.REGION) & (left == len(writes) - n)) for n, write in enumerate(writes)),
             ]
-            if self.connections == 1:
-                with m.If(first):
-                    m.d.sync += [self.region.rights.eq(self.word), self.region.row.eq(self.word[8:24])]
-                with m.Elif(kind == Command.REVOKE):
-                    m.d.sync += self.region.row.eq(self.word)
-            else:
-                m.d.comb += row_now.eq(Mux(first, self.word[8:24], Mux(kind == Command.REVOKE, self.word, row)))
-                m.d.sync += [self.region.row.eq(Cat(row_now, self.of)), self.region.rights.eq(rights)]
-                with m.If(first):
-                    all_rights.write(m, self.word)
-                    rows.write(m, row_now)
         with m.Elif(self.free):
             m.d.sync += [self.revoke.eq(0), writes.eq(0)]
+
+
+class _One:
+    """The state of the only connection, and its region's row and rights."""
+
+    of = shown = Const(0, 0)
+    attributes: ClassVar[dict[str, str | int]] = {}
+    domain = "comb"
+
+    def __init__(self, loader: CommandLoader):
+        self.loader = loader
+
+    def cells(self, m, signal):
+        """A number that is kept for the words that follow."""
+        return Cells(m, signal)
+
+    def join(self, m, buffers, withdraws):
+        pass
+
+    def keep_row(self, m, kind, first):
+        region, word = self.loader.region, self.loader.word
+        with m.If(self.loader.push):
+            with m.If(first):
+                m.d.sync += [region.rights.eq(word), region.row.eq(word[8:24])]
+            with m.Elif(kind == Command.REVOKE):
+                m.d.sync += region.row.eq(word)
+
+
+class _Many:
+    """The state of connection ``of``, and of ``shown``; the row and the rights are kept for each."""
+
+    domain = "sync"
+
+    def __init__(self, loader: CommandLoader):
+        self.loader = loader
+        self.of, self.shown = loader.of, loader.shown
+        self.attributes = block_ram(loader.connections)
+
+    def cells(self, m, signal):
+        """A number that is kept for the words that follow."""
+        return Cells(m, signal, self.loader.connections, self.of, self.loader.clear)
+
+    def join(self, m, buffers, withdraws):
+        """Connect the queue of buffers."""
+        loader = self.loader
+        m.d.comb += [
+            loader.work.connection.eq(self.of),
+            buffers.of.eq(self.of),
+            buffers.shown.eq(self.shown),
+            loader.settled.eq(buffers.settled),
+            loader.any.eq(buffers.any),
+            Value.cast(buffers.clear).eq(loader.clear),
+        ]
+        m.d.sync += [loader.withdraws.eq(withdraws), loader.withdraws_of.eq(self.of)]
+
+    def keep_row(self, m, kind, first):
+        region, word = self.loader.region, self.loader.word
+        rights = Signal(RIGHTS)
+        row = Signal(range(self.loader.rows))
+        all_rights, rows = self.cells(m, rights), self.cells(m, row)
+        row_now = Signal.like(row)
+        with m.If(self.loader.push):
+            m.d.comb += row_now.eq(Mux(first, word[8:24], Mux(kind == Command.REVOKE, word, row)))
+            m.d.sync += [region.row.eq(Cat(row_now, self.of)), region.rights.eq(rights)]
+            with m.If(first):
+                all_rights.write(m, word)
+                rows.write(m, row_now)

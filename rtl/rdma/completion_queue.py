@@ -6,7 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.counter import count_up_down
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape, only_many
 from open_rnic.rtl.rdma.layouts import Completed
 
 __all__ = ["CompletionQueue"]
@@ -49,7 +49,7 @@ class CompletionQueue(wiring.Component):
         }  # fmt: skip
         super().__init__({
             "i": In(Completed), "enters": In(1), "complete": In(1), "o": Out(stream.Signature(Completed)),
-            **(many if connections > 1 else {}),
+            **only_many(connections, many),
         })  # fmt: skip
 
     def elaborate(self, platform):

@@ -1,13 +1,13 @@
 """Reads the DDP and RDMAP header of each ULPDU, and finds its payload."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import RxUlpdu
 from open_rnic.rtl.formats.opcodes import TAGGED, TAGGED_OCTETS, UNTAGGED, UNTAGGED_OCTETS, VERSION
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Clear, connection_field, connection_of, connection_shape, forget
+from open_rnic.rtl.lib.rows import Clear, connection_field, connection_of, connection_shape, forget, only_many
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.rdma.registers import HEADER_WORDS
 
@@ -115,13 +115,14 @@ class HeaderReader(wiring.Component):
         check_lanes(lanes)
         self.lanes = lanes
         self.connections = connections
+        self.fields = connection_field(connections)
         ulpdus = stream.Signature(RxUlpdu(lanes, connections))
         many = {"of": Out(connection_shape(connections)), "ends": Out(1), "inside": Out(1),
                 "clear": In(Clear(connections))}
         super().__init__({
             "i": In(ulpdus), "host": Out(ulpdus), "o": Out(stream.Signature(PayloadBeat(lanes, connections))),
             "header": Out(Header()), "enable": In(1), "discard": In(1), "idle": In(1), "passed": Out(connections),
-            **(many if connections > 1 else {}),
+            **only_many(connections, many),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -212,8 +213,10 @@ class HeaderReader(wiring.Component):
         with m.If(free):
             m.d.sync += [
                 self.o.valid.eq(self.i.valid & processed & (behind | ends_header)),
-                self.o.payload.eq(Cat(beat.data, ends_header, start, count, beat.last,
-                                      *([beat.connection] if self.connections > 1 else []))),
+                *(self.o.payload[name].eq(beat[name]) for name in ("data", "last", *self.fields)),
+                self.o.payload.header.eq(ends_header),
+                self.o.payload.start.eq(start),
+                self.o.payload.count.eq(count),
             ]
         with m.If(taken):
             m.d.sync += [

@@ -4,7 +4,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.memory_port import ADDRESS_BITS, MemoryPort, MemoryWrite, word_bits
-from open_rnic.rtl.lib.rows import connection_field, connection_shape
+from open_rnic.rtl.lib.rows import connection_field, connection_shape, only_many
 
 __all__ = ["ADDRESS_BITS", "Buffer", "Completed", "Fragment", "MemoryPort", "MemoryWrite", "Message", "RequestWords",
            "Segments", "Sink", "WorkWords", "request_row_octets",
@@ -165,4 +165,4 @@ class Segments(wiring.Signature):
             "saves": Out(1), "saved": Out(32 * lanes), "save_at": Out(4),
             "message_connection": In(number), "message_live": In(1), "resumes": In(1),
         }  # fmt: skip
-        super().__init__({"answering": Out(1), "live": In(1), **(many if connections > 1 else {})})
+        super().__init__({"answering": Out(1), "live": In(1), **only_many(connections, many)})

@@ -6,7 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.counter import count_up_down
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape, forget
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape, forget, only_many
 from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.rdma.layouts import Sink
 from open_rnic.rtl.rdma.row_queue import is_read
@@ -66,7 +66,7 @@ class ReadCounter(wiring.Component):
             "shown_oldest": Out(range(reads)), "settled": Out(1), "clear": In(Clear(connections)),
         }  # fmt: skip
         super().__init__({
-            **(many if connections > 1 else {}),
+            **only_many(connections, many),
             "loads": In(1), "asks": In(1), "asked": In(Sink), "answered": In(1),
             "sinks": Out(stream.Signature(Sink)), "outstanding": Out(8), "none": Out(1),
             "starts": In(1), "read_rtr": In(1), "rtr_answered": In(1),

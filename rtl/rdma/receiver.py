@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.layouts import RxUlpdu
 from open_rnic.rtl.formats.opcodes import FIRST_MSN, INVALIDATES, READ_REQUEST_OCTETS, SENDS, Opcode, Queue
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_of, connection_shape, forget
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_of, connection_shape, forget, only_many
 from open_rnic.rtl.rdma.header_reader import Header, HeaderReader, PayloadBeat
 from open_rnic.rtl.rdma.layouts import (
     ADDRESS_BITS,
@@ -134,7 +134,7 @@ class Completion(wiring.Signature):
 
 
 class Turn(wiring.Signature):
-    """The connections for which the blocks work, if there are many.
+    """The connections for which the blocks work.
 
     Members
     -------
@@ -176,7 +176,7 @@ class Turn(wiring.Signature):
 
 
 class Shown(wiring.Signature):
-    """The state of ``connection``, if there are many: that of ``placing``, too.
+    """The state of ``connection``, which is that of ``placing``, too.
 
     ``header`` is, a cycle later, word ``word`` of the header of its refused ULPDU; behind those of the octets follows
     the length.
@@ -261,7 +261,7 @@ class RdmaReceiver(wiring.Component):
             "invalidate": Out(wiring.Signature({"valid": Out(1), "row": Out(range(self.rows))})),
             "buffer": In(stream.Signature(Buffer)), "sink": In(stream.Signature(Sink)), "completion": Out(Completion()),
             "settings": In(Settings), "rtr": In(Rtr), "status": Out(Status(connections)),
-            **(many if connections > 1 else {}),
+            **only_many(connections, many),
         })  # fmt: skip
 
     def elaborate(self, platform):

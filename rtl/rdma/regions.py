@@ -1,11 +1,11 @@
 """The STag table."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.lib.rows import Clear, connection_field, forget
+from open_rnic.rtl.lib.rows import Clear, connection_field, forget, only_many
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
 
@@ -142,23 +142,23 @@ class RegionTable(wiring.Component):
             "free": Out(1), "ready": Out(connections),
             "receive": In(Request(connections)), "transmit": In(Request(connections)),
             "answer": Out(Answer(self.all_rows)), "step": In(1),
-            **({"clear": In(Clear(connections))} if connections > 1 else {}),
+            **only_many(connections, {"clear": In(Clear(connections))}),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
+        x = (_One if self.connections == 1 else _Many)(self)
         row_bits = (self.rows - 1).bit_length()
         row = Signal(range(self.all_rows))
         access = Signal(Access)
         m.d.comb += [
             access.eq(Mux(self.receive.valid, self.receive.access, self.transmit.access)),
-            row.eq(access.stag if self.connections == 1 else Cat(access.stag[:row_bits], Mux(
-                self.receive.valid, self.receive.connection, self.transmit.connection))),
+            row.eq(Cat(access.stag[:row_bits], x.looked_up)),
             self.receive.granted.eq(self.step),
             self.transmit.granted.eq(self.step & ~self.receive.valid),
         ]
-        is_ready = self.ready.bit_select(row[row_bits:], 1) if self.connections > 1 else self.ready
-        self._compare(m, access, row, is_ready, self._memories(m, row))
+        is_ready = self.ready.bit_select(row[row_bits:], 1)
+        self._compare(m, access, row, is_ready, self._memories(m, x, row))
         return m
 
     def _compare(self, m, access, row, is_ready, words):
@@ -215,7 +215,7 @@ class RegionTable(wiring.Component):
             ]
         m.d.comb += self.answer.found.live.eq(found_live)
 
-    def _memories(self, m, row):
+    def _memories(self, m, x, row):
         """The words of the row that was read in the last cycle."""
         words = {}
         for name in RowWrite.NAMES:
@@ -227,7 +227,7 @@ class RegionTable(wiring.Component):
             m.d.comb += [read.addr.eq(row), read.en.eq(self.step)]
             words[name] = read.data
             if name == "key":
-                self._write_key(m, write)
+                self._write_key(m, x, write)
             else:
                 m.d.comb += [
                     write.addr.eq(self.write.row),
@@ -240,40 +240,66 @@ class RegionTable(wiring.Component):
         """The key of a region: the STag without the bits that are the row, the rights, and whether there is one."""
         return data.StructLayout({"high": 32 - (self.rows - 1).bit_length(), "rights": RIGHTS, "valid": 1})
 
-    def _write_key(self, m, write):
+    def _write_key(self, m, x, write):
         row_bits = (self.rows - 1).bit_length()
-        cleared = Signal(range(self.all_rows if self.connections > 1 else self.rows + 1))  # rows, since the reset
         m.d.comb += [
-            *([self.free.eq(~self.invalidate)] if self.connections > 1 else
-              [self.ready.eq(cleared[-1]), self.free.eq(self.ready & ~self.invalidate)]),
+            self.free.eq(x.is_ready & ~self.invalidate),
             self.answer.revokes.eq(self.invalidate | (self.free & (self.revoke | self.write.fields.key))),
             self.answer.revoked_row.eq(Mux(self.invalidate, self.invalidate_row, self.write.row)),
             write.data.high.eq(self.write.word[row_bits:]),
             write.data.rights.eq(self.write.rights),
             write.data.valid.eq(self.free & self.write.fields.key),
         ]
-        if self.connections == 1:
-            m.d.comb += [
-                write.en.eq(~self.ready | self.answer.revokes),
-                write.addr.eq(Mux(self.ready, self.answer.revoked_row, cleared)),
-            ]
-            with m.If(~self.ready):
-                m.d.sync += cleared.eq(cleared + 1)
-            return
-        # One connection after another is visited, and cleared unless it is ready.
-        of = cleared[row_bits:]
+        x.clear_rows(m, write)
+
+
+class _One:
+    """The rows of the only connection, which are cleared after a reset."""
+
+    looked_up = Const(0, 0)
+
+    def __init__(self, table: RegionTable):
+        self.table = table
+        self.is_ready = table.ready
+        self.cleared = Signal(range(table.rows + 1), name="cleared")  # rows
+
+    def clear_rows(self, m, write):
+        table = self.table
+        m.d.comb += [
+            table.ready.eq(self.cleared[-1]),
+            write.en.eq(~table.ready | table.answer.revokes),
+            write.addr.eq(Mux(table.ready, table.answer.revoked_row, self.cleared)),
+        ]
+        with m.If(~table.ready):
+            m.d.sync += self.cleared.eq(self.cleared + 1)
+
+
+class _Many:
+    """The rows of many connections: one after another is visited, and cleared unless it is ready."""
+
+    is_ready = Const(1)
+
+    def __init__(self, table: RegionTable):
+        self.table = table
+        self.looked_up = Mux(table.receive.valid, table.receive.connection, table.transmit.connection)
+        self.cleared = Signal(range(table.all_rows), name="cleared")
+
+    def clear_rows(self, m, write):
+        table = self.table
+        row_bits = (table.rows - 1).bit_length()
+        of = self.cleared[row_bits:]
         clears = Signal()
         m.d.comb += [
-            clears.eq(~self.ready.bit_select(of, 1) & ~self.answer.revokes),
-            write.en.eq(clears | self.answer.revokes),
-            write.addr.eq(Mux(self.answer.revokes, self.answer.revoked_row, cleared)),
+            clears.eq(~table.ready.bit_select(of, 1) & ~table.answer.revokes),
+            write.en.eq(clears | table.answer.revokes),
+            write.addr.eq(Mux(table.answer.revokes, table.answer.revoked_row, self.cleared)),
         ]
         with m.If(clears):
-            m.d.sync += cleared.eq(cleared + 1)
-            with m.If(cleared[:row_bits].all()):
-                m.d.sync += self.ready.bit_select(of, 1).eq(1)
-        with m.Elif(self.ready.bit_select(of, 1)):
+            m.d.sync += self.cleared.eq(self.cleared + 1)
+            with m.If(self.cleared[:row_bits].all()):
+                m.d.sync += table.ready.bit_select(of, 1).eq(1)
+        with m.Elif(table.ready.bit_select(of, 1)):
             m.d.sync += of.eq(of + 1)
-        forget(m, self.clear, self.ready)
-        with m.If(self.clear.now):
-            m.d.sync += cleared[:row_bits].eq(0)
+        forget(m, table.clear, table.ready)
+        with m.If(table.clear.now):
+            m.d.sync += self.cleared[:row_bits].eq(0)

@@ -6,7 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.counter import count_up_down
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape, only_many
 
 __all__ = ["RowQueue", "is_read"]
 
@@ -66,7 +66,7 @@ class RowQueue(wiring.Component):
         super().__init__({
             "fields": In(data.StructLayout(dict.fromkeys(self.widths, 1))), "word": In(32), "add": In(1),
             "o": Out(stream.Signature(layout)),
-            "first": Out(range(depth)), "next": Out(range(depth)), **(many if connections > 1 else {}),
+            "first": Out(range(depth)), "next": Out(range(depth)), **only_many(connections, many),
         })  # fmt: skip
 
     def elaborate(self, platform):

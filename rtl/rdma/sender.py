@@ -19,7 +19,7 @@ from open_rnic.rtl.formats.opcodes import (
     Queue,
 )
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_of, connection_shape, forget
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_of, connection_shape, forget, only_many
 from open_rnic.rtl.lib.stream import Fifo, swap_octets
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Fragment, Message, Segments, Sink, word_bits
 from open_rnic.rtl.rdma.realigner import Realigner
@@ -155,7 +155,7 @@ class RdmaSender(wiring.Component):
             "o": Out(stream.Signature(TxUlpdu(lanes, connections))),
             "read": Out(stream.Signature(word_bits(lanes))), "words": In(stream.Signature(32 * lanes)), "fault": In(1),
             "asks": Out(1), "asked": Out(Sink), "answers": Out(1), "status": Out(Status(connections)),
-            "sent": Out(1), "fabric_sent": Out(1), "ulpdu": Out(1), **(many if connections > 1 else {}),
+            "sent": Out(1), "fabric_sent": Out(1), "ulpdu": Out(1), **only_many(connections, many),
         })  # fmt: skip
 
     def elaborate(self, platform):

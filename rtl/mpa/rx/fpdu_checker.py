@@ -84,7 +84,7 @@ class FpduChecker(wiring.Component):
             ulpdus.i.payload.octets.eq(i.octets),
             ulpdus.i.payload.last.eq(i.ends),
             ulpdus.i.payload.length.eq(i.length),
-            *([ulpdus.i.payload.connection.eq(i.connection)] if many else []),
+            *(ulpdus.i.payload[name].eq(i[name]) for name in connection_field(self.connections)),
         ]
         return ulpdus, crcs, notes
 

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.layouts import CHECKED, SINK, CheckedUlpdu, RxUlpdu
 from open_rnic.rtl.lib.copies import choose, copies, parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape
+from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape, only_many
 from open_rnic.rtl.lib.stream import Buffer, Fifo
 from open_rnic.rtl.mpa.events import Event, report
 from open_rnic.rtl.mpa.rtr import HEADER, Report
@@ -125,12 +125,12 @@ class RtrDetector(wiring.Component):
             "size": Out(15),
             "markers": Out(8),
             "event": Out(Event),
-            **(many if connections > 1 else {}),
+            **only_many(connections, many),
         })
 
     def elaborate(self, platform):
         m = Module()
-        x = _Parts(self)
+        x = (_One if self.connections == 1 else _Many)(self)
         m.submodules.kept = x.kept
         self._expect(m, x)
         self._route(m, x)
@@ -143,29 +143,8 @@ class RtrDetector(wiring.Component):
             self._release_long(m, x)
             self._judge(m, x)
             self._drain(m, x)
-        if x.many:
-            self._change(m, x)
+        x.change(m)
         return m
-
-    def _change(self, m, x):
-        """Make the connection of the ULPDU at the input the active one, once all is reported about the last one."""
-        active = x.rows.active
-        changes = Signal()
-        m.d.comb += [
-            changes.eq(self.i.valid & ~x.valid & x.rests & ~(x.ended | x.inside | x.kept.o.valid)),
-            x.restarts.eq(changes | self.clear.now),
-            self.connection.eq(active),
-            self.idle.eq(x.rests & ~(self.i.valid | x.ended | x.inside | x.kept.o.valid)),
-        ]
-        m.d.sync += self.event_of.eq(active)
-        failed = Signal()
-        all_failed = Cells(m, failed, self.connections, active, self.clear)
-        with m.If(~self.clear.now):
-            all_failed.write(m, x.state.failed)
-        m.d.comb += [
-            bit.eq(all_failed.read(m, of)) for bit, of in zip(self.failed, self.failed_of, strict=True)
-        ]
-        x.rows.switch(m, self.i.payload.connection, changes, self.clear)
 
     def _expect(self, m, x):
         """Whether the next FPDU may be an RTR, or the response to one."""
@@ -200,7 +179,7 @@ class RtrDetector(wiring.Component):
         m.d.comb += [
             x.passes.eq(x.valid & delivers),
             x.leaves.eq(x.valid & absorbs),
-            self.i.ready.eq(ready & x.is_own if x.many else ready),
+            self.i.ready.eq(ready & x.is_own),
             x.kept.i.valid.eq(x.valid & x.keeps),  # with ``none``, the FPDU is an error, which clears the queue
             *(beat_in[name].eq(i[name]) for name in ("data", "octets", "last", "length")),
             beat_in.verdict.eq(verdict),
@@ -211,12 +190,7 @@ class RtrDetector(wiring.Component):
             *(o[name].eq(Mux(x.direct[0], beat_in[name], kept[name]))
               for name in kept.shape().members if name != "data"),
         ]
-        if x.many:
-            m.d.comb += [
-                x.is_own.eq(x.rows.are_of(i.connection)),
-                x.valid.eq(self.i.valid & x.is_own),
-                self.o.payload.connection.eq(x.rows.active),
-            ]
+        x.choose(m)
 
     def _keep_header(self, m, x):
         """Whatever may become the header of an FPDU that is held back, enters the register."""
@@ -256,27 +230,16 @@ class RtrDetector(wiring.Component):
                 *(last[name].eq(i[name]) for name in CHECKED),
                 x.is_good.eq(i.cause == Cause.NONE),
             ]
-        passed = Signal()
-        lanes_passed = Signal.like(last.size)
         m.d.sync += [
             *(self.event[name].eq(x.event[name]) for name in ("kind", "detail")),
             self.event.value.eq(last.value),
-            passed.eq(self.report.good),
-            lanes_passed.eq(last.size),
             # ``passes`` is late in the cycle, so these are sums of products, too.
             x.ended.eq(x.passes & i.last),
             x.inside.eq((x.inside | x.passes) & ~(x.passes & i.last)),
         ]
-        if x.many:  # the row is complete when the FPDU is reported, so that it can be stored in the next cycle
-            offset = Signal.like(state.offset, name="offset", reset_less=True)
-            m.d.sync += offset.eq(state.offset)
-            m.d.comb += self.first.eq(~state.started)
-            passes, lanes_passed = self.report.good, last.size
-        else:
-            offset, passes = state.offset, passed
+        offset, passes, lanes_passed = x.measure(m)
         m.d.comb += [
             self.event.offset.eq(offset),
-            *([] if x.many else [self.failed.eq(state.failed)]),
             self.size.eq(last.size),
             self.markers.eq(last.markers),
         ]
@@ -316,13 +279,7 @@ class RtrDetector(wiring.Component):
             with m.Elif(x.valid & looks):
                 m.d.comb += x.keeps_on.eq(1)
                 m.next = "Keep"
-            if x.many:
-                m.d.comb += x.rests.eq(1)
-                with m.If(x.restarts):
-                    m.d.comb += x.flows_on.eq(0)
-                with m.Elif(x.state.failed):
-                    m.d.comb += [x.flows_on.eq(0), x.keeps_on.eq(0), x.sinks_on.eq(1)]
-                    m.next = "Stopped"
+            x.flow(m)
 
     def _hold_back(self, m, x):
         """The FPDU enters the queue, and its header the register."""
@@ -413,31 +370,17 @@ class RtrDetector(wiring.Component):
         with m.State("Stopped"):
             m.d.comb += x.sinks_on.eq(1)
             self._let_through(m, x)
-            if x.many:
-                m.d.comb += x.rests.eq(1)
-                m.d.sync += [x.beat.eq(0), x.released.eq(0)]
-                with m.If(x.restarts):
-                    m.d.comb += x.sinks_on.eq(0)
-                    m.next = "Return"
+            x.stop(m)
 
 
-class _Parts:
-    """The queue and the signals that the parts of an :class:`RtrDetector` share."""
+class _State:
+    """The state of the active connection, and of the FPDU that is examined."""
 
     def __init__(self, detector: RtrDetector):
+        self.detector = detector
         width = 4 * detector.lanes
         self.rows = Rows(detector.State, detector.connections)
         self.state = self.rows.state
-
-        # With many connections, a ULPDU of another one than the active one waits.
-        self.many = detector.connections > 1
-        self.valid = detector.i.valid  # a beat of the active connection
-        self.is_own = Const(1)
-        if self.many:
-            self.is_own = Signal()
-            self.valid = Signal()
-            self.rests = Signal()  # no FPDU is being examined
-            self.restarts = Signal()  # the next FPDU belongs to another connection, or to another life of one
 
         # The FPDU that is held back.
         self.clear = Signal()  # discards the beats in ``kept``
@@ -475,6 +418,99 @@ class _Parts:
 
         self.classifier = RtrClassifier()
         self.held = _Held()
+
+
+class _One(_State):
+    """The only connection: an FPDU is counted a cycle after its report."""
+
+    is_own = Const(1)
+
+    def __init__(self, detector: RtrDetector):
+        super().__init__(detector)
+        self.valid = detector.i.valid
+
+    def choose(self, m):
+        pass
+
+    def measure(self, m):
+        """Return the event's offset, and when the offset changes, by how many lanes."""
+        passed = Signal()
+        lanes_passed = Signal.like(self.last.size)
+        m.d.sync += [passed.eq(self.detector.report.good), lanes_passed.eq(self.last.size)]
+        m.d.comb += self.detector.failed.eq(self.state.failed)
+        return self.state.offset, passed, lanes_passed
+
+    def flow(self, m):
+        pass
+
+    def stop(self, m):
+        pass
+
+    def change(self, m):
+        pass
+
+
+class _Many(_State):
+    """Many connections: a ULPDU of another one than the active one waits."""
+
+    def __init__(self, detector: RtrDetector):
+        super().__init__(detector)
+        self.is_own = Signal()
+        self.valid = Signal()  # a beat of the active connection
+        self.rests = Signal()  # no FPDU is being examined
+        self.restarts = Signal()  # the next FPDU belongs to another connection, or to another life of one
+
+    def choose(self, m):
+        detector = self.detector
+        m.d.comb += [
+            self.is_own.eq(self.rows.are_of(detector.i.payload.connection)),
+            self.valid.eq(detector.i.valid & self.is_own),
+            detector.o.payload.connection.eq(self.rows.active),
+        ]
+
+    def measure(self, m):
+        """Return the same as for one; the row is complete with the report: it can be stored in the next cycle."""
+        offset = Signal.like(self.state.offset, name="offset", reset_less=True)
+        m.d.sync += offset.eq(self.state.offset)
+        m.d.comb += self.detector.first.eq(~self.state.started)
+        return offset, self.detector.report.good, self.last.size
+
+    def flow(self, m):
+        """Stop before a ULPDU of another connection, and behind an error."""
+        m.d.comb += self.rests.eq(1)
+        with m.If(self.restarts):
+            m.d.comb += self.flows_on.eq(0)
+        with m.Elif(self.state.failed):
+            m.d.comb += [self.flows_on.eq(0), self.keeps_on.eq(0), self.sinks_on.eq(1)]
+            m.next = "Stopped"
+
+    def stop(self, m):
+        """Begin anew with another connection."""
+        m.d.comb += self.rests.eq(1)
+        m.d.sync += [self.beat.eq(0), self.released.eq(0)]
+        with m.If(self.restarts):
+            m.d.comb += self.sinks_on.eq(0)
+            m.next = "Return"
+
+    def change(self, m):
+        """Make the connection of the ULPDU at the input the active one, once all is reported about the last one."""
+        detector, active = self.detector, self.rows.active
+        changes = Signal()
+        m.d.comb += [
+            changes.eq(detector.i.valid & ~self.valid & self.rests & ~(self.ended | self.inside | self.kept.o.valid)),
+            self.restarts.eq(changes | detector.clear.now),
+            detector.connection.eq(active),
+            detector.idle.eq(self.rests & ~(detector.i.valid | self.ended | self.inside | self.kept.o.valid)),
+        ]
+        m.d.sync += detector.event_of.eq(active)
+        failed = Signal()
+        all_failed = Cells(m, failed, detector.connections, active, detector.clear)
+        with m.If(~detector.clear.now):
+            all_failed.write(m, self.state.failed)
+        m.d.comb += [
+            bit.eq(all_failed.read(m, of)) for bit, of in zip(detector.failed, detector.failed_of, strict=True)
+        ]
+        self.rows.switch(m, detector.i.payload.connection, changes, detector.clear)
 
 
 class _Held:

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.layouts import RxUlpdu
 from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.rows import only_many
 from open_rnic.rtl.registers import Verdict
 
 __all__ = ["StoreAndForward", "check_store"]
@@ -50,7 +51,7 @@ class StoreAndForward(wiring.Component):
         self.beats = max(2, octets // (4 * lanes))
         self.connections = connections
         shape = RxUlpdu(lanes, connections)
-        idle = {"idle": Out(1)} if connections > 1 else {}
+        idle = only_many(connections, {"idle": Out(1)})
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)), **idle})
 
     def elaborate(self, platform):

@@ -288,7 +288,7 @@ class Fence(wiring.Component):
         beat, examined = i.payload, o.payload
         width = 4 * lanes
         first = Signal(init=1)
-        left = Signal(17)  # announced octets that earlier beats did not contain; negative if they contained too many
+        left = Signal(17)  # announced octets that earlier beats did not contain; negative: they contained too many
         due = Mux(first, beat.length, left)
         # RFC 5040 §4.1, RFC 5041 §4.3
         is_terminate = ~beat.data[7] & (beat.data[8:12] == Opcode.TERMINATE) & (beat.length >= 2)
