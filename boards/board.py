@@ -40,7 +40,7 @@ class Ethernet:
     settings : of the PHY
     delays : of the pins of RGMII
     port : number of the platform's resource "eth_rgmii" or "eth_mii", which has the pins of the PHY, with "mdc", "mdio"
-        and, if the PHY can be reset, "rst"
+        and, if the PHY can be reset, "rst", which stays open if it never is
     reference : name of a resource on which the FPGA gives the PHY its clock of 25 MHz, if it does so
     clock_hz : frequency of the RNIC's clock
     connections : number of connections

@@ -32,7 +32,7 @@ def _rgmii(number: int, **pins: str) -> Resource:
         "eth_rgmii", number,
         Subsignal("rst", PinsN("P4", dir="o")),
         Subsignal("mdc", Pins("N5", dir="o")),
-        Subsignal("mdio", Pins("P5", dir="io")),
+        Subsignal("mdio", Pins("P5", dir="io"), Attrs(PULLMODE="UP")),
         *(Subsignal(name, Pins(names, dir="o" if name in outputs else "i")) for name, names in pins.items()),
         Attrs(IO_TYPE="LVCMOS33"),
     )  # fmt: skip

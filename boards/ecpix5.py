@@ -1,31 +1,22 @@
 """LambdaConcept ECPIX-5 with an LFE5UM5G-85F."""
 
-from copy import deepcopy
-
-from amaranth.build import Resource
 from amaranth_boards.ecpix5 import ECPIX585Platform
 
 from open_rnic.boards.board import Board, Ethernet, Interface
+from open_rnic.boards.pulls import pulled_up
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.rgmii import RgmiiDelays
 
-__all__ = ["BOARD"]
+__all__ = ["BOARD", "PULLED_UP"]
 
-
-def strapped(resources: list[Resource]) -> list[Resource]:
-    """Return the resources with pull-ups at RXD, by which the PHY chooses RGMII and all speeds during its reset."""
-    found = deepcopy(resources)
-    for resource in found:
-        for part in resource.ios:
-            if resource.name == "eth_rgmii" and part.name == "rx_data":
-                part.attrs["PULLMODE"] = "UP"
-    return found
+# By RXD, the PHY chooses RGMII and all speeds during its reset. The board's reset (AB1) has no resistor of its own.
+PULLED_UP = "eth_rgmii.rx_data", "eth_rgmii.mdio", "rst"
 
 
 class Platform(ECPIX585Platform):
-    """The platform with the PHY's straps."""
+    """The platform with the PHY's straps, and pull-ups."""
 
-    resources = strapped(ECPIX585Platform.resources)
+    resources = pulled_up(ECPIX585Platform.resources, *PULLED_UP)
 
 
 BOARD = Board(

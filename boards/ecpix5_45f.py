@@ -5,14 +5,15 @@ from dataclasses import replace
 from amaranth_boards.ecpix5 import ECPIX545Platform
 
 from open_rnic.boards import ecpix5
+from open_rnic.boards.pulls import pulled_up
 
 __all__ = ["BOARD"]
 
 
 class Platform(ECPIX545Platform):
-    """The platform with the PHY's straps."""
+    """The platform with the PHY's straps, and pull-ups."""
 
-    resources = ecpix5.strapped(ECPIX545Platform.resources)
+    resources = pulled_up(ECPIX545Platform.resources, *ecpix5.PULLED_UP)
 
 
 BOARD = replace(

@@ -118,7 +118,7 @@ class RnicTop(Elaboratable):
             mdio.oe.eq(rnic.mdio_oe),
             rnic.mdio_i.eq(mdio.i),
         ]
-        if hasattr(pins, "rst"):
+        if hasattr(pins, "rst") and ethernet.settings.reset:
             m.submodules.rst = rst = io.Buffer("o", pins.rst)
             m.d.comb += rst.o.eq(rnic.phy_reset)
         if ethernet.reference is not None:

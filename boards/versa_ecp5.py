@@ -3,16 +3,24 @@
 from amaranth_boards.versa_ecp5 import VersaECP5Platform
 
 from open_rnic.boards.board import Board, Ethernet, Interface
+from open_rnic.boards.pulls import pulled_up
 from open_rnic.rtl.mac.phy import PhySettings
 
 __all__ = ["BOARD"]
+
+
+class Platform(VersaECP5Platform):
+    """The platform with a pull-up at MDIO."""
+
+    resources = pulled_up(VersaECP5Platform.resources, "eth_rgmii.mdio")
+
 
 BOARD = Board(
     "versa_ecp5",
     "Lattice ECP5 Versa",
     part="LFE5UM-45F-8BG381C",
     flow="ecp5",
-    platform=VersaECP5Platform,
+    platform=Platform,
     oscillator_hz=100_000_000,
     clock_hz=60_000_000,
     lanes=2,

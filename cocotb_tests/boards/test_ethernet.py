@@ -1,10 +1,13 @@
 """Ethernet ports of boards: pins, clocks, delays and addresses."""
 
 import json
+import re
+from collections import Counter
 from dataclasses import asdict, replace
 
 import pytest
 from amaranth.build import Subsignal
+from amaranth.hdl import ClockDomain, Module
 
 from open_rnic.boards import BOARDS, find
 from open_rnic.boards.board import Core, Interface
@@ -16,17 +19,20 @@ from open_rnic.cocotb_tests.boards.test_build import RESULT
 from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.host_driver.tools.cli import run
 from open_rnic.host_driver.tools.static_address import StaticAddress
+from open_rnic.rtl.mac.rgmii import RgmiiAdapter, RgmiiDelays
 from open_rnic.rtl.tcp.config import Station
 
 WITH_ETHERNET = [name for name in BOARDS if find(name).ethernet]
 
-# The pins as others have published them: chubby75 for the 5A-75B, wuxx's tables for the i5 and the i9, litex-boards for
-# the others. RXC, RX_CTL, RXD; TXC, TX_CTL, TXD; MDC, MDIO, reset. With MII: RX_CLK, RX_DV, RXD; TX_CLK, TX_EN, TXD.
+# The pins as others have published them: chubby75 for the 5A-75B 7.0, wuxx's tables for the i5 and the i9, litex-boards
+# for the others. RXC, RX_CTL, RXD; TXC, TX_CTL, TXD; MDC, MDIO, reset, if there is one.
+# With MII: RX_CLK, RX_DV, RXD; TX_CLK, TX_EN, TXD.
 COLORLIGHT_I = "H2 P2 K2 L1 N1 P1 G1 K1 G2 H1 J1 J3 N5 P5 P4"
 ECPIX = "E11 A11 B11 A10 B10 A9 A12 C9 D8 C8 B8 A8 C11 A13 C13"
 PUBLISHED = {
     "arty_a7": "F15 G16 D18 E17 E18 G17 H16 H15 H14 J14 J13 H17 F16 K13 C16",
     "colorlight_5a75b": "M1 N6 N1 M5 N5 M6 M2 M3 L1 L3 P2 L4 P3 T2 P5",
+    "colorlight_5a75b_r8": "J1 J2 K2 J3 K1 K3 L1 L2 M2 M1 P1 R1 R5 T4",
     "colorlight_i5": COLORLIGHT_I,
     "colorlight_i9": COLORLIGHT_I,
     "ecpix5": ECPIX,
@@ -53,12 +59,13 @@ def test_the_pins_are_those_that_others_have_published(name):
     board = find(name)
     platform = board.platform(**FLOWS[board.flow].toolchain)
     pins = pins_of(platform.lookup(*board.ethernet.resource))
-    assert [pin for part in ORDER[board.ethernet.interface] for pin in pins[part].names] == PUBLISHED[name].split()
+    order = [part for part in ORDER[board.ethernet.interface] if part in pins or part != "rst"]
+    assert [pin for part in order for pin in pins[part].names] == PUBLISHED[name].split()
     for part, each in pins.items():
         outputs = {Interface.RGMII: ("tx_clk", "tx_ctl", "tx_data"), Interface.MII: ("tx_en", "tx_data")}
         output = part in (*outputs[board.ethernet.interface], "mdc", "rst")
         assert each.dir == ("io" if part == "mdio" else "o" if output else "i"), part
-    assert pins["rst"].invert
+    assert "rst" not in pins or pins["rst"].invert
     assert not any(each.invert for part, each in pins.items() if part != "rst")
 
 
@@ -73,6 +80,34 @@ def test_the_pins_of_a_port_have_no_other_use(name):
         for each in pins_of(platform.lookup(*resource)).values():
             pins += each.names if hasattr(each, "names") else [*each.p.names, *each.n.names]
     assert len(set(pins)) == len(pins)
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_ETHERNET if find(name).flow == "ecp5"])
+def test_mdio_has_a_pull_up(name):
+    """Otherwise, an address without a PHY might read as 0, as if a PHY answered. The Arty has a resistor."""
+    board = find(name)
+    pins = board.platform(**FLOWS[board.flow].toolchain).lookup(*board.ethernet.resource)
+    assert [part.attrs.get("PULLMODE") for part in pins.ios if part.name == "mdio"] == ["UP"]
+
+
+@pytest.mark.parametrize("name", ["ecpix5", "ecpix5_45f"])
+def test_the_reset_of_the_ecpix5_is_not_open(name):
+    platform = find(name).platform()
+    assert platform.lookup(platform.default_rst).attrs["PULLMODE"] == "UP"
+
+
+def test_pins_beside_a_delayed_clock_pass_the_same_element():
+    """Only then TXC is later than TXD by the time that is asked for."""
+    taps = {}
+    for tx_clock in (0, 2000):
+        platform = find("ecpix5").platform()
+        m = Module()
+        m.domains += ClockDomain("mac_tx"), ClockDomain("mac_rx")
+        m.submodules.adapter = RgmiiAdapter(platform.request("eth_rgmii", 0, dir="-"), RgmiiDelays(tx_clock=tx_clock))
+        text = platform.prepare(m, emit_src=False).files["top.il"]
+        text = text if isinstance(text, str) else text.decode()
+        taps[tx_clock] = Counter(re.findall(r"parameter \\DEL_VALUE (?:signed )?(\d+)", text))
+    assert taps == {0: {}, 2000: {"80": 1, "0": 5}}
 
 
 @pytest.mark.parametrize("name", WITH_ETHERNET)
@@ -108,6 +143,7 @@ def test_nextpnr_gets_all_frequencies(name):
     assert 'FREQUENCY PORT "eth_rgmii_0__rx_clk__io" 125000000.0 HZ;' in constraints
     assert f'attribute \\FREQUENCY_PIN_CLKOP "{board.ethernet.clock_hz / 1e6}"' in design
     assert 'attribute \\FREQUENCY_PIN_CLKOS "125.0"' in design
+    assert ('"eth_rgmii_0__rst__io"' in constraints) == bool(board.ethernet.settings.reset)
 
 
 CLOCKS = {"sync": 50_000_000, "mac_tx": 125_000_000}

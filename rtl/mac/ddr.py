@@ -23,9 +23,12 @@ def _is_ecp5(platform) -> bool:
     return getattr(platform, "family", None) == "ecp5"
 
 
-def delayed(m: Module, platform, name: str, signal, delay: int):
-    """Return ``signal``, of a pin, after ``delay`` ps; raises ValueError if the platform cannot delay it."""
-    if not taps(delay) or not is_board(platform):  # a simulation of the logic has no delays
+def delayed(m: Module, platform, name: str, signal, delay: int, *, beside: bool = False):
+    """Return ``signal``, of a pin, after ``delay`` ps; raises ValueError if the platform cannot delay it.
+
+    DELAYG takes some time even with 0 taps. ``beside`` adds one with these to a signal whose neighbours have theirs.
+    """
+    if not (taps(delay) or beside) or not is_board(platform):  # a simulation of the logic has no delays
         return signal
     if not _is_ecp5(platform):
         raise ValueError(f"only ECP5 delays pins, by {delay} ps or any other time")
@@ -93,6 +96,7 @@ class DdrOutput(wiring.Component):
     port : the pins
     domain : clock domain of ``high`` and ``low``
     delay : time in ps by which the pins are delayed, only with ECP5
+    beside : other pins are delayed, by this time more; only with ECP5
 
     Members
     -------
@@ -101,9 +105,9 @@ class DdrOutput(wiring.Component):
 
     """
 
-    def __init__(self, port, domain: str, *, delay: int = 0):
+    def __init__(self, port, domain: str, *, delay: int = 0, beside: bool = False):
         taps(delay)
-        self.port, self.domain, self.delay = port, domain, delay
+        self.port, self.domain, self.delay, self.beside = port, domain, delay, beside
         super().__init__({"high": In(len(port)), "low": In(len(port))})
 
     def elaborate(self, platform):
@@ -116,9 +120,10 @@ class DdrOutput(wiring.Component):
                     "ODDRX1F", i_SCLK=ClockSignal(self.domain), i_RST=Const(0),
                     i_D0=self.high[index], i_D1=self.low[index], o_Q=driven,
                 )  # fmt: skip
-                m.d.comb += pins.o[index].eq(delayed(m, platform, f"pin_{index}", driven, self.delay))
+                later = delayed(m, platform, f"pin_{index}", driven, self.delay, beside=self.beside)
+                m.d.comb += pins.o[index].eq(later)
         elif is_board(platform):
-            delayed(m, platform, "pins", Const(0), self.delay)
+            delayed(m, platform, "pins", Const(0), self.delay, beside=self.beside)
             m.submodules.pins = pins = io.DDRBuffer("o", self.port, o_domain=self.domain)
             m.d.comb += [pins.o[0].eq(self.high), pins.o[1].eq(self.low)]
         else:

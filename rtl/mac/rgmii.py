@@ -27,7 +27,7 @@ class RgmiiDelays:
 
     Parameters
     ----------
-    tx_clock : of TXC; 0 if the PHY delays it
+    tx_clock : of TXC, against TXD and TX_CTL; 0 if the PHY delays it
     rx_clock : of RXC
     rx_data : of RXD and RX_CTL: for the time that RXC takes to the registers of these pins
 
@@ -147,8 +147,9 @@ class RgmiiAdapter(wiring.Component):
         """Below 1 Gb/s, a nibble is sent at both edges for a period of TXC, which is 5 or 50 cycles."""
         pins = self.pins
         speed = speed_in(m, "mac_tx", self.speed)
-        m.submodules.tx_data = tx_data = DdrOutput(pin(pins, "tx_data"), "mac_tx")
-        m.submodules.tx_ctl = tx_ctl = DdrOutput(pin(pins, "tx_ctl", "tx_ctrl"), "mac_tx")
+        beside = self.delays.tx_clock != 0  # so that TXC comes later by the time that is asked for
+        m.submodules.tx_data = tx_data = DdrOutput(pin(pins, "tx_data"), "mac_tx", beside=beside)
+        m.submodules.tx_ctl = tx_ctl = DdrOutput(pin(pins, "tx_ctl", "tx_ctrl"), "mac_tx", beside=beside)
         m.submodules.tx_clk = tx_clk = DdrOutput(pin(pins, "tx_clk"), "mac_tx", delay=self.delays.tx_clock)
         phase = Signal(range(50))
         second = Signal()  # of the nibbles of an octet
