@@ -8,7 +8,7 @@ from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.rdma.layouts import MemoryWrite, word_bits
 
-__all__ = ["PAGE", "PATIENCE", "Run", "RunGatherer", "RunWord", "WriteGatherer", "check_burst"]
+__all__ = ["PAGE", "PATIENCE", "Run", "RunGatherer", "RunWord", "WriteGatherer", "check_burst", "page_bits"]
 
 PAGE = 4096  # octets: no burst of AXI4 crosses a multiple of this
 PATIENCE = 4  # cycles without a word after which a run ends
@@ -18,6 +18,11 @@ def check_burst(burst: int) -> None:
     """Raise ValueError if ``burst`` is not a number of words of the longest burst: a power of 2, 2 to 256."""
     if not 2 <= burst <= 256 or burst & (burst - 1):
         raise ValueError(f"burst must be a power of 2 from 2 to 256, not {burst!r}")
+
+
+def page_bits(lanes: int) -> int:
+    """Bits of the number of a word in its 4 KiB."""
+    return (PAGE // (4 * lanes)).bit_length() - 1
 
 
 class Run(data.StructLayout):
@@ -82,8 +87,8 @@ class RunGatherer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         run = Signal(Run(self.lanes, self.burst), reset_less=True)
-        page_bits = (PAGE // (4 * self.lanes)).bit_length() - 1  # of the number of a word in its 4 KiB
-        next_in_page = Signal(page_bits, reset_less=True)
+        low = page_bits(self.lanes)
+        next_in_page = Signal(low, reset_less=True)
         whole = Signal()  # the run has all words that it may have
         follows = Signal()
         free = Signal()
@@ -93,7 +98,7 @@ class RunGatherer(wiring.Component):
         paused = Signal()
         m.d.comb += [
             whole.eq((run.more == self.burst - 1) | (next_in_page == 0)),
-            follows.eq(self.open & ~whole & (self.i.payload == Cat(next_in_page, run.address[page_bits:]))),
+            follows.eq(self.open & ~whole & (self.i.payload == Cat(next_in_page, run.address[low:]))),
             free.eq(~self.o.valid | self.o.ready),
             paused.eq(pause == PATIENCE - 1),
             leaves.eq(self.open & free & (whole | Mux(self.i.valid, ~follows, self.ends | paused))),
