@@ -41,9 +41,16 @@ class MdioPhys:
         self.nanosecond = nanosecond
         self.driven = None
         dut.mdio_i.value = 1
-        cocotb.start_soon(self._run())
+        self._running = cocotb.start_soon(self._run())
         cocotb.start_soon(self._resolve())
         cocotb.start_soon(self._watch())
+
+    def reset(self):
+        """Reset the PHYs: the access that is under way ends."""
+        self._running.cancel()
+        self.driven = None
+        self._settle()
+        self._running = cocotb.start_soon(self._run())
 
     async def _resolve(self):
         while True:

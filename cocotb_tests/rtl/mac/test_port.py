@@ -8,7 +8,16 @@ import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from open_rnic.cocotb_tests.harness import Part, simulate
-from open_rnic.cocotb_tests.rtl.mac.bench import SCALE, Core, Registers, Rgmii, frames_pass_both_ways, mac_bench
+from open_rnic.cocotb_tests.rtl.mac.bench import (
+    SCALE,
+    Core,
+    Registers,
+    Rgmii,
+    frames_pass_both_ways,
+    good,
+    mac_bench,
+    sent_well,
+)
 from open_rnic.cocotb_tests.rtl.mac.mdio import MdioPhys, Phy
 from open_rnic.cocotb_tests.rtl.mac.pinned import pinned_port
 from open_rnic.rtl.mac.mii import MiiAdapter
@@ -135,6 +144,102 @@ async def the_host_reaches_the_phy(dut):
     assert port.mdio.writes == [(1, 0x1C, 0x8C00)]
 
 
+@mac_bench(40_000)
+async def the_mode_of_the_link_is_followed(dut):
+    """10 and 100 Mb/s, a peer of half duplex, and a cable that is pulled while frames pass and comes back."""
+    port = Port(dut)
+    await port.until(phy_answers=1)
+    passed = 0
+    for speed in (Speed.MBIT_10, Speed.MBIT_100, Speed.MBIT_1000):
+        port.connect(speed)
+        await port.until(running=1, up=1, speed=speed, full_duplex=1)
+        await frames_pass_both_ways(port.core, port.rgmii, [60, 64])
+        passed += 2
+    port.rgmii.set_speed(Speed.MBIT_100)
+    port.phy[5], port.phy[10] = 0x00A0, 0  # the peer has half duplex alone
+    await port.until(running=1, up=1, speed=Speed.MBIT_100, full_duplex=0)
+    await frames_pass_both_ways(port.core, port.rgmii, [60])  # the MAC neither sees nor makes collisions
+    passed += 1
+    for _ in range(3):
+        port.connect(Speed.MBIT_1000)
+        await port.until(running=1, up=1, speed=Speed.MBIT_1000)
+        for _ in range(20):
+            port.rgmii.source.send_nowait(good(random.randbytes(300)))
+            port.core.send(random.randbytes(300))
+        await port.core.wait(random.randrange(200, 2000))
+        port.phy.lose_link(for_good=True)
+        await port.until(running=0, up=0)
+        await port.rgmii.source.wait()
+        await port.core.source.drained()
+        await port.core.wait(200)
+        port.core.sink.restart()
+        while not port.rgmii.sink.empty():
+            port.rgmii.sink.recv_nowait()
+    port.connect(Speed.MBIT_1000)
+    await port.until(running=1, up=1)
+    await frames_pass_both_ways(port.core, port.rgmii, [60, 300])
+
+
+@mac_bench(20_000)
+async def a_status_in_band_that_lies_does_no_harm_beside_mdio(dut):
+    port = Port(dut)
+    port.connect(Speed.MBIT_1000)
+    for up, speed in ((0, Speed.MBIT_1000), (1, Speed.MBIT_10), (1, Speed.MBIT_100)):
+        await port.rgmii.report(up, speed, 0)
+        link = await port.until(running=1)
+        assert (link["up"], link["speed"], link["full_duplex"]) == (1, Speed.MBIT_1000, 1)
+        await port.core.wait(100)
+        assert await port.registers.read("IN_BAND") == {"up": up, "speed": speed, "full_duplex": 0}
+        await frames_pass_both_ways(port.core, port.rgmii, [60])
+
+
+@mac_bench(20_000)
+async def a_status_in_band_that_lies_costs_frames_until_it_is_right(dut):
+    port = Port(dut)
+    port.rgmii.set_speed(Speed.MBIT_1000)
+    await port.rgmii.report(1, Speed.MBIT_100, 1)
+    await port.until(running=1, up=1, speed=Speed.MBIT_100)
+    for _ in range(5):
+        port.rgmii.source.send_nowait(good(random.randbytes(100)))
+    await port.rgmii.source.wait()
+    await port.core.wait(500)
+    assert port.core.sink.empty()
+    await port.rgmii.report(1, Speed.MBIT_1000, 1)
+    await port.until(running=1, up=1, speed=Speed.MBIT_1000)
+    frame = random.randbytes(300)  # behind one from the PHY, the model of the PHY reports that the link is down
+    port.core.send(frame)
+    assert sent_well(await port.rgmii.sink.recv(), preamble=7) == frame
+
+
+@mac_bench(20_000)
+async def a_reset_of_the_core_cuts_frames_and_harms_none_behind(dut):
+    """The domains of the PHY's clocks are not reset with it: each is by the MAC, before frames pass again."""
+    port = Port(dut)
+    for _ in range(5):
+        port.connect(Speed.MBIT_1000)
+        await port.until(running=1, speed=Speed.MBIT_1000)
+        for _ in range(20):
+            port.rgmii.source.send_nowait(good(random.randbytes(300)))
+            port.core.send(random.randbytes(300))
+        await port.core.wait(random.randrange(200, 2000))
+        dut.rst.value = 1
+        await port.core.wait(random.randrange(1, 20))
+        dut.rst.value = 0
+        await RisingEdge(dut.clk)
+        port.mdio.reset()  # by the pin
+        assert dut.phy_reset.value
+        port.core.sink.restart()
+        await port.rgmii.source.wait()
+        await port.core.source.drained()
+        await port.until(running=1)
+        await port.core.wait(500)
+        while not port.rgmii.sink.empty():
+            port.rgmii.sink.recv_nowait()
+        while not port.core.sink.empty():
+            assert len((await port.core.sink.receive()).octets) == 2 + 300
+        await frames_pass_both_ways(port.core, port.rgmii, [60, 61, 300])
+
+
 SOURCES = (LinkSource.MDIO, LinkSource.IN_BAND)
 
 
@@ -146,13 +251,19 @@ def run(test, source=LinkSource.MDIO):
     simulate(Part(port, source, SOURCES), test, parameters={"core": 16})
 
 
-@pytest.mark.parametrize("test", [frames_pass_while_the_link_is_up, the_host_reaches_the_phy])
+@pytest.mark.parametrize("test", [
+    frames_pass_while_the_link_is_up, the_host_reaches_the_phy, the_mode_of_the_link_is_followed,
+    a_status_in_band_that_lies_does_no_harm_beside_mdio, a_reset_of_the_core_cuts_frames_and_harms_none_behind,
+])  # fmt: skip
 def test_port(test):
     run(test)
 
 
-def test_the_state_of_the_link_has_other_sources():
-    run(the_state_of_the_link_has_other_sources, LinkSource.IN_BAND)
+@pytest.mark.parametrize("test", [
+    the_state_of_the_link_has_other_sources, a_status_in_band_that_lies_costs_frames_until_it_is_right,
+])  # fmt: skip
+def test_the_link_has_other_sources(test):
+    run(test, LinkSource.IN_BAND)
 
 
 def test_a_source_that_the_interface_does_not_have_is_rejected():
