@@ -7,8 +7,8 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.memory_port import MemoryPort
 from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.memory.ports import NativePort, Split
-from open_rnic.rtl.memory.read_gatherer import ReadGatherer
-from open_rnic.rtl.memory.write_gatherer import WriteGatherer
+from open_rnic.rtl.memory.wide_reads import WideReads
+from open_rnic.rtl.memory.wide_writes import WideWrites
 
 __all__ = ["NativeMemory"]
 
@@ -18,9 +18,9 @@ class NativeMemory(wiring.Component):
 
     ::
 
-        port.write ▸ WriteGatherer ▸ queue ▸ writes
-        port.read  ▸ ReadGatherer ▸ reads
-        port.words ◂ ReadGatherer ◂ reads
+        port.write ▸ WideWrites ▸ queue ▸ writes
+        port.read  ▸ WideReads ▸ reads
+        port.words ◂ WideReads ◂ reads
 
     Whole words are written, as on many boards the pins that would mask octets (DQM) are tied to ground: a word of which
     some octets have not been given is read first. Other writes wait meanwhile, reads do not.
@@ -53,8 +53,8 @@ class NativeMemory(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         port = self.port
-        m.submodules.gatherer = gatherer = WriteGatherer(self.split)
-        m.submodules.reader = reader = ReadGatherer(self.split, self.depth)
+        m.submodules.gatherer = gatherer = WideWrites(self.split)
+        m.submodules.reader = reader = WideReads(self.split, self.depth)
         wiring.connect(m, wiring.flipped(port.write), gatherer.write)
         wiring.connect(m, wiring.flipped(port.read), reader.read)
         wiring.connect(m, reader.words, wiring.flipped(port.words))

@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.memory_port import MemoryWrite
 from open_rnic.rtl.memory.ports import Split
 
-__all__ = ["WriteGatherer"]
+__all__ = ["WideWrites"]
 
 
-class WriteGatherer(wiring.Component):
+class WideWrites(wiring.Component):
     """Gathers words that follow each other and are parts of one wider word.
 
     Latency: 1 cycle, or until the next part of the word has come. Throughput: a word of ``write`` in each cycle. A word

@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.memory.ports import Split
 
-__all__ = ["ReadGatherer"]
+__all__ = ["WideReads"]
 
 
-class ReadGatherer(wiring.Component):
+class WideReads(wiring.Component):
     """Asks for a wide word once, if its parts are read one after the other in the order of their addresses.
 
     Latency: combinational from ``read`` to ``asks``; 1 cycle from ``gives`` to ``words``. Throughput: a word in each
