@@ -33,7 +33,7 @@ class SharedPath:
         self._reports = Lock()
         dut.bus__request.value = 0
         dut.stream_event__valid.value = 0
-        dut.tx_mpa.value = dut.tx_state.value = dut.rx_state.value = 0
+        dut.tx_mpa.value = dut.directions__tx.value = dut.directions__rx.value = 0
         dut.room.value = (1 << connections) - 1
         dut.idle.value = 1
         self._idle, self._busy = idle, busy
@@ -46,7 +46,7 @@ class SharedPath:
         self.sent: list[list[bytes]] = [[] for _ in range(connections)]
         self.delivered: list[list[bytes]] = [[] for _ in range(connections)]
         self._mpa = 0
-        self._states = {name: [DirectionState.STREAM] * connections for name in ("tx_state", "rx_state")}
+        self._states = {name: [DirectionState.STREAM] * connections for name in ("directions__tx", "directions__rx")}
         for task in (self._give_ulpdus(), self._give_trains(), self._take_fpdus(), self._take_ulpdus(),
                      self._show_states()):  # fmt: skip
             cocotb.start_soon(task)
@@ -108,11 +108,11 @@ class SharedPath:
     async def enable(self, n: int, *, tx: bool, rx: bool) -> None:
         """Let directions of connection ``n`` enter MPA mode, as logic that counts octets of stream mode would."""
         await self.set(n, "CONTROL", word_of("CONTROL", tx_enable=tx, rx_enable=rx))
-        for enabled, name, kind in ((tx, "tx_state", EventKind.TX_MPA), (rx, "rx_state", EventKind.RX_MPA)):
+        for enabled, name, kind in ((tx, "directions__tx", EventKind.TX_MPA), (rx, "directions__rx", EventKind.RX_MPA)):
             if enabled and self._states[name][n] != DirectionState.MPA:
                 await self._report(n, kind)
                 self._show(n, name, DirectionState.MPA)
-                if name == "tx_state":
+                if name == "directions__tx":
                     self._mpa |= 1 << n
                     self.dut.tx_mpa.value = self._mpa
 
@@ -129,13 +129,13 @@ class SharedPath:
 
     def _show(self, n: int, name: str, state: DirectionState) -> None:
         self._states[name][n] = state
-        getattr(self.dut, name).value = self._states[name][int(self.dut.state_of.value)]
+        getattr(self.dut, name).value = self._states[name][int(self.dut.directions__of.value)]
 
     async def _show_states(self) -> None:
         while True:
-            await self.dut.state_of.value_change
+            await self.dut.directions__of.value_change
             for name, states in self._states.items():
-                getattr(self.dut, name).value = states[int(self.dut.state_of.value)]
+                getattr(self.dut, name).value = states[int(self.dut.directions__of.value)]
 
     async def reset(self, n: int) -> None:
         """Reset connection ``n``, for which nothing waits any more, and forget its packets."""

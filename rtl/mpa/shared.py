@@ -79,6 +79,39 @@ def _gate(m: Module, name: str, i, o, holds):
     return inside
 
 
+class Reports(wiring.Signature):
+    """What has happened to an FPDU. For one cycle.
+
+    Members
+    -------
+    fails : Out, 1 bit
+        Receive of connection ``received_of`` has ended with an error.
+    consumed : Out, 1 bit
+        A good FPDU of it has been consumed: an RTR, or the response to one.
+    made : Out, 1 bit
+        An FPDU of the device's own, of connection ``made_of``, has passed the fence.
+    """
+
+    def __init__(self, connections: int):
+        number = connection_shape(connections)
+        super().__init__({
+            "received_of": Out(number), "fails": Out(1), "consumed": Out(1), "made_of": Out(number), "made": Out(1),
+        })  # fmt: skip
+
+
+class Rtrs(wiring.Signature):
+    """RTRs: ``received`` and ``answered`` of connection ``of``, as in :class:`.MpaDatapath`.
+
+    ``sends`` is the RTR that this end of connection ``sends_of`` sends, by CONFIG.
+    """
+
+    def __init__(self, connections: int):
+        number = connection_shape(connections)
+        super().__init__({
+            "of": Out(number), "received": Out(Rtr), "answered": Out(1), "sends_of": In(number), "sends": Out(Rtr),
+        })  # fmt: skip
+
+
 class SharedMpa(wiring.Component):
     """Both directions of MPA for many connections, in MPA mode, with a page of registers for each.
 
@@ -116,33 +149,20 @@ class SharedMpa(wiring.Component):
         Good ULPDUs.
     tx_mpa, room : In, 1 bit for each connection
         Transmit is in MPA mode; there is room for an FPDU of the device's own, besides all that is on its way.
-    opens_of : In, array of 2 numbers of connections
-    tx_opens : Out, array of 1 bit
-        A ULPDU of this connection passes or is discarded, and does not wait. No other ULPDUs are given.
-    rx_failed : Out, 1 bit
-        Receive of connection ``watch`` has ended with an error; FPDUs are discarded.
+    opens : Out, array of 2 times ``of`` (In) and ``passes``
+        A ULPDU of connection ``of`` passes or is discarded, and does not wait. No other ULPDUs are given.
     bus : In, :class:`.RegisterBus`
     irq : Out, 1 bit for each connection
         See :class:`.SharedRegisters`.
-    watch : In, the number of a connection
-    watched : Out, :class:`Watched`
-        The settings of this connection.
-    sending_of : In, the number of a connection
-    sending : Out, :class:`Sending`
-        The settings of this connection.
-    received_of : Out, the number of a connection
-    fails : Out, 1 bit
-        Receive of connection ``received_of`` has ended with an error. For one cycle.
-    consumed : Out, 1 bit
-        A good FPDU has been consumed: an RTR, or the response to one. For one cycle.
-    made_of : Out, the number of a connection
-    made : Out, 1 bit
-        An FPDU of the device's own has passed the fence. For one cycle.
+    watch : Out, ``of`` (In), ``settings``, a :class:`Watched`, and ``failed``
+        The settings of connection ``of``; its receive has ended with an error: FPDUs are discarded.
+    sending : Out, ``of`` (In) and ``settings``, a :class:`Sending`
+        The settings of connection ``of``.
+    reports : Out, :class:`Reports`
     stream_event : In, stream of :class:`.NumberedEvent`
         Events of the logic around: RX_MPA; TX_MPA, before ``tx_mpa`` is 1; errors of stream mode.
-    state_of : Out, the number of a connection
-    tx_state, rx_state : In, :class:`.DirectionState`
-        The state of this connection, as far as the logic around knows it.
+    directions : Out, ``of``, ``tx`` and ``rx`` (In)
+        The :class:`.DirectionState` of connection ``of``, as far as the logic around knows it.
     resets : Out, 1 bit
         A connection is about to be reset: the logic around begins nothing new, and the data path takes nothing
         new once ``idle`` is 1.
@@ -150,13 +170,7 @@ class SharedMpa(wiring.Component):
         Nothing of any connection is on its way in front of the data path or behind it.
     clear : Out, :class:`.Clear`
         The connection is reset in this cycle; ``tx_mpa`` is 0 in the next one. After power-up, all are.
-    rtr_of : Out, the number of a connection
-    rtr_received : Out, :class:`.Rtr`
-    rtr_answered : Out, 1 bit
-        As in :class:`.MpaDatapath`, of connection ``rtr_of``.
-    sends_of : In, the number of a connection
-    rtr_sends : Out, :class:`.Rtr`
-        The RTR that this end of this connection sends, by CONFIG.
+    rtr : Out, :class:`Rtrs`
 
     """
 
@@ -178,32 +192,20 @@ class SharedMpa(wiring.Component):
             "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes, connections))),
             "tx_mpa": In(connections),
             "room": In(connections),
-            "opens_of": In(number).array(2),
-            "tx_opens": Out(1).array(2),
-            "rx_failed": Out(1),
+            "opens": Out(wiring.Signature({"of": In(number), "passes": Out(1)})).array(2),
             "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
             "irq": Out(connections),
-            "watch": In(number),
-            "watched": Out(Watched),
-            "sending_of": In(number),
-            "sending": Out(Sending),
-            "received_of": Out(number),
-            "fails": Out(1),
-            "consumed": Out(1),
-            "made_of": Out(number),
-            "made": Out(1),
+            "watch": Out(wiring.Signature({"of": In(number), "settings": Out(Watched), "failed": Out(1)})),
+            "sending": Out(wiring.Signature({"of": In(number), "settings": Out(Sending)})),
+            "reports": Out(Reports(connections)),
             "stream_event": In(stream.Signature(NumberedEvent(connections))),
-            "state_of": Out(number),
-            "tx_state": In(DirectionState),
-            "rx_state": In(DirectionState),
+            "directions": Out(wiring.Signature({
+                "of": Out(number), "tx": In(DirectionState), "rx": In(DirectionState),
+            })),
             "resets": Out(1),
             "idle": In(1),
             "clear": Out(Clear(connections)),
-            "rtr_of": Out(number),
-            "rtr_received": Out(Rtr),
-            "rtr_answered": Out(1),
-            "sends_of": In(number),
-            "rtr_sends": Out(Rtr),
+            "rtr": Out(Rtrs(connections)),
         })
 
     def elaborate(self, platform):
@@ -229,25 +231,25 @@ class SharedMpa(wiring.Component):
         of = registers.state_of
         m.d.comb += [
             registers.idle.eq(self.idle & tx_idle & rx_idle),
-            self.state_of.eq(of),
+            self.directions.of.eq(of),
             fence.state_of.eq(of),
             detector.failed_of[0].eq(of),
-            registers.tx_state.eq(Mux(fence.stopped, DirectionState.STOPPED, self.tx_state)),
-            registers.rx_state.eq(Mux(detector.failed[0], DirectionState.STOPPED, self.rx_state)),
+            registers.tx_state.eq(Mux(fence.stopped, DirectionState.STOPPED, self.directions.tx)),
+            registers.rx_state.eq(Mux(detector.failed[0], DirectionState.STOPPED, self.directions.rx)),
             registers.open.eq(fence.open),
-            *(fence.passes_of[n].eq(self.opens_of[n]) for n in range(2)),
-            *(self.tx_opens[n].eq(fence.passes[n]) for n in range(2)),
-            detector.failed_of[1].eq(self.watch),
-            self.rx_failed.eq(detector.failed[1]),
+            *(fence.passes_of[n].eq(self.opens[n].of) for n in range(2)),
+            *(self.opens[n].passes.eq(fence.passes[n]) for n in range(2)),
+            detector.failed_of[1].eq(self.watch.of),
+            self.watch.failed.eq(detector.failed[1]),
         ]
         return m
 
     def _watch(self, m, registers):
-        words, watched, control = registers.watch.words, self.watched, BY_NAME["CONTROL"]
+        words, watched, control = registers.watch.words, self.watch.settings, BY_NAME["CONTROL"]
         role, model, permissive = (_config(words.CONFIG, name) for name in ("role", "model", "permissive"))
         accepts_send = _config(words.CONFIG, "rtr_accept")[Rtr.SEND - 1]
         m.d.comb += [
-            registers.watch.of.eq(self.watch),
+            registers.watch.of.eq(self.watch.of),
             watched.stream_octets.eq(words.RX_STREAM_OCTETS),
             watched.enable.eq(words.CONTROL[control["rx_enable"].lsb]),
             watched.markers.eq(_config(words.CONFIG, "markers_rx")),
@@ -256,9 +258,9 @@ class SharedMpa(wiring.Component):
             ),
             watched.start.eq(words.RX_MPA_OFFSET[2:]),
             watched.maximum.eq(words.RX_MAX_ULPDU),
-            registers.sending.of.eq(self.sending_of),
-            self.sending.stream_octets.eq(registers.sending.words.TX_STREAM_OCTETS),
-            self.sending.enable.eq(registers.sending.words.CONTROL[control["tx_enable"].lsb]),
+            registers.sending.of.eq(self.sending.of),
+            self.sending.settings.stream_octets.eq(registers.sending.words.TX_STREAM_OCTETS),
+            self.sending.settings.enable.eq(registers.sending.words.CONTROL[control["tx_enable"].lsb]),
         ]
 
     def _events(self, m, block, name, to):
@@ -417,11 +419,11 @@ class SharedMpa(wiring.Component):
         received, sent = detector.event, fence.event
         is_consumed = (received.kind == EventKind.RTR_RECEIVED) & (received.detail != Rtr.NONE)
         m.d.comb += [
-            self.received_of.eq(detector.event_of),
-            self.fails.eq(received.kind == EventKind.ERROR),
-            self.consumed.eq(is_consumed | (received.kind == EventKind.RESPONSE_RECEIVED)),
-            self.made_of.eq(fence.event_of),
-            self.made.eq((sent.kind == EventKind.RTR_SENT) | (sent.kind == EventKind.RESPONSE_SENT)),
+            self.reports.received_of.eq(detector.event_of),
+            self.reports.fails.eq(received.kind == EventKind.ERROR),
+            self.reports.consumed.eq(is_consumed | (received.kind == EventKind.RESPONSE_RECEIVED)),
+            self.reports.made_of.eq(fence.event_of),
+            self.reports.made.eq((sent.kind == EventKind.RTR_SENT) | (sent.kind == EventKind.RESPONSE_SENT)),
         ]
         opens = Signal()  # an FPDU that may open the fence has come
         m.d.sync += [
@@ -429,7 +431,7 @@ class SharedMpa(wiring.Component):
             fence.report.eq(detector.report),
         ]
         m.d.comb += [
-            fence.reports.eq(opens | self.fails),
+            fence.reports.eq(opens | self.reports.fails),
             fence.of.eq(detector.event_of),
             fence.sink.eq(detector.sink),
             detector.failed_of[2].eq(fence.connection),
@@ -444,11 +446,11 @@ class SharedMpa(wiring.Component):
         initiates = (_config(config, "role") == Role.INITIATOR) & (_config(config, "model") == Model.PEER_TO_PEER)
         has_msn = (event.kind == EventKind.RTR_RECEIVED) & (event.value != 0)
         m.d.comb += [
-            registers.rtr.of.eq(self.sends_of),
-            self.rtr_sends.eq(Mux(initiates, _config(config, "rtr_send"), Rtr.NONE)),
+            registers.rtr.of.eq(self.rtr.sends_of),
+            self.rtr.sends.eq(Mux(initiates, _config(config, "rtr_send"), Rtr.NONE)),
         ]
         m.d.sync += [
-            self.rtr_of.eq(detector.event_of),
-            self.rtr_received.eq(Mux(has_msn, event.detail, Rtr.NONE)),
-            self.rtr_answered.eq(event.kind == EventKind.RESPONSE_RECEIVED),
+            self.rtr.of.eq(detector.event_of),
+            self.rtr.received.eq(Mux(has_msn, event.detail, Rtr.NONE)),
+            self.rtr.answered.eq(event.kind == EventKind.RESPONSE_RECEIVED),
         ]

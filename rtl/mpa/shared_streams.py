@@ -15,7 +15,7 @@ from open_rnic.rtl.registers import Cause, DirectionState, EventKind, Verdict
 from open_rnic.rtl.registers.bank import RegisterBank
 from open_rnic.rtl.registers.bus import RegisterBus
 
-__all__ = ["LONGEST", "SharedStreams", "Word"]
+__all__ = ["LONGEST", "SharedStreams", "Word", "Words"]
 
 _ENTRIES = 64  # of a connection, that wait to be sent: a word each, and one for the length of each packet
 _ENOUGH = 32  # entries with which a packet of stream mode is not waited for any longer
@@ -28,6 +28,26 @@ class Word(data.Struct):
 
     data: 32
     octets: 3
+
+
+class Words(wiring.Signature):
+    """The octets of stream mode, from a :class:`.Watcher` to the host.
+
+    Members
+    -------
+    of : In, the number of a connection
+    word : Out, :class:`Word`
+        The octets of connection ``of``, if its bit of ``full`` is 1.
+    full : Out, 1 bit for each connection
+    pop : In, 1 bit for each connection
+        The host has read the word.
+    """
+
+    def __init__(self, connections: int):
+        super().__init__({
+            "of": In(connection_shape(connections)), "word": Out(Word),
+            "full": Out(connections), "pop": In(connections),
+        })  # fmt: skip
 
 
 class SharedStreams(wiring.Component):
@@ -54,8 +74,7 @@ class SharedStreams(wiring.Component):
         A received word waits.
     has_ulpdu : Out, 1 bit for each connection
         It is one of a ULPDU.
-    word_of, word, full, pop
-        Of :class:`.Watcher`.
+    words : In, :class:`Words`
     passed : In, stream of :class:`.RxUlpdu`
         What the engine passes to the host. It never stalls.
     packets : Out, stream of :class:`.Packet` with ``connection``
@@ -94,7 +113,7 @@ class SharedStreams(wiring.Component):
         number, each = connection_shape(connections), connections
         super().__init__({
             "bus": In(RegisterBus(8 + (connections - 1).bit_length())), "waits": Out(each), "has_ulpdu": Out(each),
-            "word_of": Out(number), "word": In(Word), "full": In(each), "pop": Out(each),
+            "words": In(Words(connections)),
             "passed": In(stream.Signature(RxUlpdu(lanes, connections))),
             "packets": Out(packet(lanes, connection=number)),
             "tx_ulpdu": Out(stream.Signature(TxUlpdu(lanes, connections))),
@@ -333,24 +352,24 @@ class SharedStreams(wiring.Component):
         announced = Signal()
         all_announced = Cells(m, announced, self.connections, page, self.clear)
         left = Signal(range(4 * _WORDS + 1))  # octets of the ULPDU
-        in_stream, has = self.full.bit_select(page, 1), self.has_ulpdu.bit_select(page, 1)
+        in_stream, has = self.words.full.bit_select(page, 1), self.has_ulpdu.bit_select(page, 1)
         state, pops = bank.STATE, Signal()
         lane = Signal(lane_bits)  # of the word that is read
         m.d.sync += lane.eq(number)
         m.d.comb += [
-            self.waits.eq(self.full | self.has_ulpdu),
-            self.word_of.eq(page),
+            self.waits.eq(self.words.full | self.has_ulpdu),
+            self.words.of.eq(page),
             read.addr.eq(Cat(number[lane_bits:], page)),
             left.eq(shown.octets - Cat(0, 0, number)),
             state.waits.eq(in_stream | has),
             state.last.eq(in_stream | (left <= 4)),
-            state.octets.eq(Mux(in_stream, self.word.octets, Mux(left <= 4, left, 4))),
+            state.octets.eq(Mux(in_stream, self.words.word.octets, Mux(left <= 4, left, 4))),
             state.verdict.eq(Mux(in_stream, Verdict.STREAM, shown.verdict)),
             pops.eq(bank.RECEIVED.pop & announced),
             bank.RECEIVED.value.eq(
-                Mux(announced, Mux(in_stream, self.word.data, read.data.word_select(lane, 32)), 0)
+                Mux(announced, Mux(in_stream, self.words.word.data, read.data.word_select(lane, 32)), 0)
             ),
-            self.pop.eq((pops & in_stream) << page),
+            self.words.pop.eq((pops & in_stream) << page),
         ]
         with m.If(bank.RECEIVED.pop):
             all_announced.write(m, 0)

@@ -16,7 +16,7 @@ from open_rnic.rtl.net.neighbours import UNIT
 from open_rnic.rtl.net.packet_fifo import PacketFifo
 from open_rnic.rtl.net.packet_slots import SLOT, PacketSlots
 from open_rnic.rtl.net.receiver import Receiver
-from open_rnic.rtl.net.sender import Sender
+from open_rnic.rtl.net.sender import Resolve, Sender
 
 __all__ = ["Net"]
 
@@ -62,14 +62,7 @@ class Net(wiring.Component):
     tcp_unresolved : Out, 1 bit
         With ``tcp_sent``: the segment was discarded, because the MAC of its next hop is not known, or because there is
         no next hop. An ARP request is sent, at most one a second for an address.
-    resolve_valid : In, 1 bit
-        Look for the MAC of a next hop; stays until ``resolve_done``.
-    resolve_address : In, 32 bits
-        A destination, as an integer.
-    resolve_done : Out, 1 bit
-        The address has been looked for.
-    resolve_hit : Out, 1 bit
-        With ``resolve_done``: the MAC is known. If it is not, a request is sent, as for a segment.
+    resolve : In, :class:`.Resolve`
     udp_rx : Out, stream of :class:`.RxDatagram`
     udp_tx : In, stream of :class:`.TxDatagram`
         Datagrams whose next hop is not known are discarded.
@@ -100,10 +93,7 @@ class Net(wiring.Component):
             "tcp_soon": Out(1),
             "tcp_sent": Out(1),
             "tcp_unresolved": Out(1),
-            "resolve_valid": In(1),
-            "resolve_address": In(32),
-            "resolve_done": Out(1),
-            "resolve_hit": Out(1),
+            "resolve": In(Resolve()),
             "udp_rx": Out(stream.Signature(RxDatagram())),
             "udp_tx": In(stream.Signature(TxDatagram())),
             "mac": In(48),
@@ -152,6 +142,7 @@ class Net(wiring.Component):
                 part.station.mask.eq(swap_octets(self.prefix)),
                 part.station.gateway.eq(swap_octets(self.gateway)),
             ]
+        wiring.connect(m, wiring.flipped(self.resolve), sender.resolve)
         m.d.comb += [
             classifier.first.eq(receiver.examined),
             classifier.first_valid.eq(receiver.examines),
@@ -160,10 +151,6 @@ class Net(wiring.Component):
             sender.kinds.eq(classifier.kinds),
             sender.kinds_valid.eq(~receiver.examines),
             sender.tick.eq(self.tick),
-            sender.resolve_valid.eq(self.resolve_valid),
-            sender.resolve_address.eq(self.resolve_address),
-            self.resolve_done.eq(sender.resolve_done),
-            self.resolve_hit.eq(sender.resolve_hit),
             self.tcp_soon.eq(sender.idle & frames.soon),
             self.tcp_sent.eq(sender.sent),
             self.tcp_unresolved.eq(sender.unresolved),

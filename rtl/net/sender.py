@@ -18,7 +18,7 @@ from open_rnic.rtl.net.neighbours import UNIT, Neighbours, Task, Word
 from open_rnic.rtl.net.packet_memory import PacketWriter
 from open_rnic.rtl.net.receiver import ArpPacket
 
-__all__ = ["Sender"]
+__all__ = ["Resolve", "Sender"]
 
 DEFENCE = 11  # units of age until an address is defended again: 10.2 to 11.3 s (RFC 5227 §1.1, DEFEND_INTERVAL)
 
@@ -51,6 +51,25 @@ class Origin(enum.Enum, shape=2):
     UDP = 1
     ICMP = 2
     RESOLVE = 3
+
+
+class Resolve(wiring.Signature):
+    """A look for the MAC of a next hop.
+
+    Members
+    -------
+    valid : Out, 1 bit
+        Stays until ``done``.
+    address : Out, 32 bits
+        A destination, as an integer.
+    done : In, 1 bit
+        The address has been looked for.
+    hit : In, 1 bit
+        With ``done``: the MAC is known. If it is not, a request has been sent, as for a segment.
+    """
+
+    def __init__(self):
+        super().__init__({"valid": Out(1), "address": Out(32), "done": In(1), "hit": In(1)})
 
 
 class Sender(wiring.Component):
@@ -93,14 +112,7 @@ class Sender(wiring.Component):
         A segment of ``tcp`` has been taken.
     unresolved : Out, 1 bit
         With ``sent``: it was discarded, because the MAC of its next hop is not known.
-    resolve_valid : In, 1 bit
-        Look for the MAC of a next hop; stays until ``resolve_done``.
-    resolve_address : In, 32 bits
-        A destination, as an integer.
-    resolve_done : Out, 1 bit
-        The address has been looked for.
-    resolve_hit : Out, 1 bit
-        With ``resolve_done``: the MAC is known. If it is not, a request has been sent.
+    resolve : In, :class:`Resolve`
     conflict : Out, 1 bit
         Another host used this host's address (RFC 5227 §2.4).
 
@@ -126,10 +138,7 @@ class Sender(wiring.Component):
             "idle": Out(1),
             "sent": Out(1),
             "unresolved": Out(1),
-            "resolve_valid": In(1),
-            "resolve_address": In(32),
-            "resolve_done": Out(1),
-            "resolve_hit": Out(1),
+            "resolve": In(Resolve()),
             "conflict": Out(1),
         })
 
@@ -201,8 +210,8 @@ class Sender(wiring.Component):
 
     def _choose(self, m):
         """The origins take turns."""
-        m.d.comb += self._waiting.eq(self.resolve_valid | self.tcp.valid | self.udp.valid | self.icmp.valid)
-        with m.If(self.resolve_valid):
+        m.d.comb += self._waiting.eq(self.resolve.valid | self.tcp.valid | self.udp.valid | self.icmp.valid)
+        with m.If(self.resolve.valid):
             m.d.comb += self._chosen.eq(Origin.RESOLVE)
         with m.Elif(self.tcp.valid & ~(self._is.tcp & (self.udp.valid | self.icmp.valid))):
             m.d.comb += self._chosen.eq(Origin.TCP)
@@ -238,7 +247,7 @@ class Sender(wiring.Component):
             "tcp_destination": swap_octets(tcp.destination),
             "udp_destination": swap_octets(udp.destination),
             "udp_ports": Cat(swap_octets(udp.source_port), swap_octets(udp.destination_port)),
-            "resolved": swap_octets(self.resolve_address),
+            "resolved": swap_octets(self.resolve.address),
             "sender": self.arp.payload.address,
             "gateway": station.gateway,
             "mac": station.mac[:32],
@@ -349,8 +358,8 @@ class Sender(wiring.Component):
         with m.State("LookUp"):
             m.d.comb += [
                 neighbours.task.eq(Task.LOOK_UP),
-                self.resolve_done.eq(neighbours.done & self._is.resolve),
-                self.resolve_hit.eq(neighbours.known),
+                self.resolve.done.eq(neighbours.done & self._is.resolve),
+                self.resolve.hit.eq(neighbours.known),
             ]
             m.d.sync += task.asks.eq(neighbours.ask)
             with m.If(neighbours.done):
@@ -363,7 +372,7 @@ class Sender(wiring.Component):
     def _discard(self, m):
         """A packet without a next hop, or whose next hop has no known MAC."""
         with m.State("Unreachable"):
-            m.d.comb += self.resolve_done.eq(self._is.resolve)
+            m.d.comb += self.resolve.done.eq(self._is.resolve)
             m.next = "Discard"
             with m.If(self._is.resolve):
                 m.next = "Idle"

@@ -137,10 +137,10 @@ class SharedDatapath(wiring.Component):
             event.valid.eq(streams.event.valid | entered.valid),
             streams.event.ready.eq(event.ready),
             entered.ready.eq(event.ready & ~streams.event.valid),
-            streams.state_of.eq(mpa.state_of),
-            self.watcher.state_of.eq(mpa.state_of),
-            mpa.tx_state.eq(streams.state),
-            mpa.rx_state.eq(self.watcher.state),
+            streams.state_of.eq(mpa.directions.of),
+            self.watcher.state_of.eq(mpa.directions.of),
+            mpa.directions.tx.eq(streams.state),
+            mpa.directions.rx.eq(self.watcher.state),
         ]
         with m.If(streams.event.valid):
             m.d.comb += event.payload.eq(streams.event.payload)
@@ -158,20 +158,17 @@ class SharedDatapath(wiring.Component):
         connect(m, mpa.rx_ulpdu, rx_buffer.i)
         connect(m, rx_buffer.o, engine.rx_ulpdu)
         connect(m, engine.host_rx, streams.passed)
+        connect(m, watcher.words, streams.words)
         self._watch(m, streams, self._account(m))
         m.d.comb += [
-            streams.word.eq(watcher.word),
-            streams.full.eq(watcher.full),
-            watcher.pop.eq(streams.pop),
-            watcher.word_of.eq(streams.word_of),
             watcher.show.eq(self.show),
             self.octets.eq(watcher.octets),
             self.finished.eq(watcher.finished.bit_select(self.show, 1)),
-            engine.rtr_of.eq(mpa.rtr_of),
-            engine.rtr_received.eq(mpa.rtr_received),
-            engine.rtr_answered.eq(mpa.rtr_answered),
-            mpa.sends_of.eq(engine.sends_of),
-            engine.rtr_sends.eq(mpa.rtr_sends),
+            engine.rtr_of.eq(mpa.rtr.of),
+            engine.rtr_received.eq(mpa.rtr.received),
+            engine.rtr_answered.eq(mpa.rtr.answered),
+            mpa.rtr.sends_of.eq(engine.sends_of),
+            engine.rtr_sends.eq(mpa.rtr.sends),
             engine.resets.eq(mpa.resets),
             Value.cast(engine.clear).eq(mpa.clear),
         ]
@@ -191,7 +188,7 @@ class SharedDatapath(wiring.Component):
         processed = Signal(self.connections)
         for name, now, of in (
             ("checked", engine.checked, engine.checked_of), ("dropped", engine.dropped, engine.dropped_of),
-            ("consumed", mpa.consumed, mpa.received_of),
+            ("consumed", mpa.reports.consumed, mpa.reports.received_of),
         ):  # fmt: skip
             counts.append(Cells(m, Signal(8, name=name), self.connections, of, mpa.clear))
             counts[-1].count(m, now)
@@ -199,7 +196,7 @@ class SharedDatapath(wiring.Component):
         unchecked = Signal()
         m.d.comb += [
             processed.eq((engine.checked << engine.checked_of) | (engine.dropped << engine.dropped_of)
-                    | (mpa.consumed << mpa.received_of)),
+                    | (mpa.reports.consumed << mpa.reports.received_of)),
             unchecked.eq(given != (ends[0] + ends[1] + ends[2])[:8]),
             watcher.unchecked.eq(unchecked),
         ]  # fmt: skip
@@ -213,9 +210,9 @@ class SharedDatapath(wiring.Component):
         """What the watcher must know of a connection to give its octets, and when it visits one again."""
         mpa, engine, watcher = self.mpa, self.engine, self.watcher
         m.d.comb += [
-            watcher.watched.eq(mpa.watched),
-            mpa.watch.eq(watcher.watch),
-            watcher.failed.eq(mpa.rx_failed),
+            watcher.watched.eq(mpa.watch.settings),
+            mpa.watch.of.eq(watcher.watch),
+            watcher.failed.eq(mpa.watch.failed),
             engine.blocked_of.eq(watcher.watch),
             watcher.holds.eq(engine.blocked),
             Value.cast(watcher.clear).eq(mpa.clear),
@@ -229,7 +226,8 @@ class SharedDatapath(wiring.Component):
             accepted.eq(watcher.accept),
             returned.eq(engine.returns),
             watcher.stirs.eq(
-                (watcher.accept ^ accepted) | (engine.returns ^ returned) | processed | (mpa.fails << mpa.received_of)
+                (watcher.accept ^ accepted) | (engine.returns ^ returned) | processed
+                | (mpa.reports.fails << mpa.reports.received_of)
                 | ((self.bus.ack & self.bus.write) << self.bus.address[8:])
             ),
         ]
@@ -250,12 +248,12 @@ class SharedDatapath(wiring.Component):
             mpa.tx_mpa.eq(streams.is_mpa),
             engine.room.eq(has_room(engine.at) & streams.is_mpa.bit_select(engine.at, 1)),
             streams.room.eq(has_room(streams.sending_of)),
-            mpa.opens_of[0].eq(engine.at),
-            engine.opens.eq(mpa.tx_opens[0]),
-            mpa.opens_of[1].eq(streams.sending_of),
-            streams.opens.eq(mpa.tx_opens[1]),
-            mpa.sending_of.eq(streams.sending_of),
-            streams.sending.eq(mpa.sending),
+            mpa.opens[0].of.eq(engine.at),
+            engine.opens.eq(mpa.opens[0].passes),
+            mpa.opens[1].of.eq(streams.sending_of),
+            streams.opens.eq(mpa.opens[1].passes),
+            mpa.sending.of.eq(streams.sending_of),
+            streams.sending.eq(mpa.sending.settings),
             streams.resets.eq(mpa.resets),
             Value.cast(streams.clear).eq(mpa.clear),
         ]
@@ -271,11 +269,11 @@ class SharedDatapath(wiring.Component):
         leaves = mpa.tx_fpdu.valid & mpa.tx_fpdu.ready & mpa.tx_fpdu.payload.last
         ulpdus, made, left = counts = [
             Cells(m, Signal(3, name=name), self.connections, of, mpa.clear) for name, of in (
-                ("given_ulpdus", queue.i.payload.connection), ("made_fpdus", mpa.made_of),
+                ("given_ulpdus", queue.i.payload.connection), ("made_fpdus", mpa.reports.made_of),
                 ("left_fpdus", mpa.tx_fpdu.payload.connection),
             )
         ]  # fmt: skip
-        for count, happens in zip(counts, (moves & ~inside, mpa.made, leaves), strict=True):
+        for count, happens in zip(counts, (moves & ~inside, mpa.reports.made, leaves), strict=True):
             count.count(m, happens)
 
         def has_room(at):

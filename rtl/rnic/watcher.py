@@ -12,7 +12,7 @@ from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape, forget
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.mpa.shared import Watched
-from open_rnic.rtl.mpa.shared_streams import Word
+from open_rnic.rtl.mpa.shared_streams import Word, Words
 from open_rnic.rtl.registers import DirectionState
 from open_rnic.rtl.tcp.receive_ring import shown_octets
 
@@ -99,12 +99,7 @@ class Watcher(wiring.Component):
     show : In
     octets : Out, 32 bits
         The number of octets of the connection ``show`` that have been read.
-    word_of : In
-    word : Out, ``data`` (32 bits) and ``octets`` (3 bits)
-        The octets of stream mode of ``word_of``, if its bit of ``full`` is 1.
-    full : Out, 1 bit for each connection
-    pop : In, 1 bit for each connection
-        The host has read the word.
+    words : Out, :class:`.Words`
     idle : Out, 1 bit
         No octet is on its way.
 
@@ -143,7 +138,7 @@ class Watcher(wiring.Component):
             "enters": Out(stream.Signature(index)), "state_of": In(index), "state": Out(DirectionState),
             "finished": Out(each),
             "show": In(index), "octets": Out(32),
-            "word_of": In(index), "word": Out(Word), "full": Out(each), "pop": In(each),
+            "words": Out(Words(connections)),
             "idle": Out(1),
         })  # fmt: skip
 
@@ -218,14 +213,14 @@ class Watcher(wiring.Component):
             write_word.en.eq(streams),
             write_lane.data.eq(read.payload.data[:32]),
             write_lane.en.eq(looks),
-            word.addr.eq(self.word_of),
-            self.word.eq(word.data),
+            word.addr.eq(self.words.of),
+            self.words.word.eq(word.data),
             lane.addr.eq(self._at),
             self._lane.eq(lane.data),
         ]
         m.d.sync += [
-            self.full.eq(self.full & ~self.pop | (streams << tag.connection)),
-            self._wakes.eq((self._wakes & ~(self._leaves << self._next)) | (looks << tag.connection) | self.pop
+            self.words.full.eq(self.words.full & ~self.words.pop | (streams << tag.connection)),
+            self._wakes.eq((self._wakes & ~(self._leaves << self._next)) | (looks << tag.connection) | self.words.pop
                            | self.stirs | self.rings.changes | (self._stays << self._at)),
         ]
         came = Signal(2)  # first lanes and words for the host, modulo 2
@@ -238,7 +233,7 @@ class Watcher(wiring.Component):
             self._looks.eq(self._asked.looks != self._asked.used),
             self._filling.eq(self._asked.words != words_came),
         ]
-        forget(m, self.clear, self.full)
+        forget(m, self.clear, self.words.full)
         outstanding = Signal(7)  # reads: a word each, at least, of those that a reader is ahead
         asked = self.rings.reads
         count_up_down(m, outstanding, asked.valid & asked.ready, read.valid & read.ready & read.payload.last)
@@ -372,7 +367,7 @@ class Watcher(wiring.Component):
         m.d.sync += [
             self.rings.reads.payload.tag.place.eq(self._rows.state.place),
             self._mine(self.sends_waiting).eq(self._waits_for_buffer),
-            self._mine(self.finished).eq(done & self._quiet & ~self._mine(self.full)),
+            self._mine(self.finished).eq(done & self._quiet & ~self._mine(self.words.full)),
         ]
 
     def _decide(self, m, first, some):
@@ -392,7 +387,7 @@ class Watcher(wiring.Component):
         with m.Elif(~is_mpa):
             self._states.write(m, DirectionState.STREAM)
             m.d.comb += [kind.eq(_Kind.STREAM), few.eq(some)]
-            with m.If((seen.available != 0) & ~self._mine(self.full) & ~self._filling):
+            with m.If((seen.available != 0) & ~self._mine(self.words.full) & ~self._filling):
                 m.next = "Read"
         with m.Elif(~seen.known):
             m.d.comb += [kind.eq(_Kind.LOOK), few.eq(4)]

@@ -32,7 +32,7 @@ class NetworkPath(wiring.Component):
         self.net = Net(udp_ports=udp_ports)
         self.engine = TcpEngine(connections, config, tag=tag)
         inner = {"tcp_rx", "tcp_tx", "tcp_sent", "tcp_unresolved", "tcp_soon", "segments_in", "segments_out", "soon",
-                 "express", "tick", "resolve_valid", "resolve_address", "resolve_done", "resolve_hit"}  # fmt: skip
+                 "express", "tick", "resolve"}  # fmt: skip
         self._outer = {
             part: [name for name in part.signature.members if name not in inner] for part in (self.net, self.engine)
         }

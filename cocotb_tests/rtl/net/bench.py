@@ -103,7 +103,7 @@ class Interface:
         dut.address.value = int(OURS)
         dut.prefix.value = int(INTERFACE.netmask)
         dut.gateway.value = int(gateway)
-        dut.tick.value = dut.resolve_valid.value = 0
+        dut.tick.value = dut.resolve__valid.value = 0
         for name in ("begin", "valid", "cancel", "finish"):
             getattr(dut, f"express__{name}").value = 0
         self.frames = Source(dut, "rx_frames", idle)
@@ -229,10 +229,10 @@ class Interface:
 
     async def resolve(self, address):
         """Ask for a next hop; return whether it is known."""
-        self.dut.resolve_address.value, self.dut.resolve_valid.value = int(address), 1
-        await rises_with(RisingEdge(self.dut.clk), self.dut.resolve_done)
-        self.dut.resolve_valid.value = 0
-        return bool(self.dut.resolve_hit.value)
+        self.dut.resolve__address.value, self.dut.resolve__valid.value = int(address), 1
+        await rises_with(RisingEdge(self.dut.clk), self.dut.resolve__done)
+        self.dut.resolve__valid.value = 0
+        return bool(self.dut.resolve__hit.value)
 
     def silent(self):
         """Whether nothing has been delivered that was not taken."""

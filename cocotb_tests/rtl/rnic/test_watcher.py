@@ -112,7 +112,7 @@ class Bench:
         self.dut = dut
         self.streams = streams
         self.sink = Sink(dut, "trains", backpressure or stalls(0.2))
-        for name in ("failed", "holds", "stirs", "clear", "unchecked", "pop", "show", "word_of", "state_of"):
+        for name in ("failed", "holds", "stirs", "clear", "unchecked", "words__pop", "show", "words__of", "state_of"):
             getattr(dut, name).value = 0
         dut.enters__ready.value = 1
         self.stirred = 0
@@ -219,13 +219,13 @@ class Bench:
         dut = self.dut
         while True:
             number = random.randrange(len(self.streams))
-            dut.word_of.value = number
-            dut.pop.value = 0
+            dut.words__of.value = number
+            dut.words__pop.value = 0
             await FallingEdge(dut.clk)
-            if int(dut.full.value) >> number & 1:
-                word = int(dut.word.value)
+            if int(dut.words__full.value) >> number & 1:
+                word = int(dut.words__word.value)
                 self.streams[number].stream += (word & BITS).to_bytes(4, "little")[: word >> 32]
-                dut.pop.value = 1 << number
+                dut.words__pop.value = 1 << number
             await RisingEdge(dut.clk)
 
     async def run(self, cycles=40_000):
