@@ -105,9 +105,9 @@ class Sdram(wiring.Component):
                 phase.address.eq(field("address")),
                 phase.bank.eq(field("bank")),
                 phase.cs_n.eq(~(first & field("cs"))),
-                phase.ras_n.eq(~field("ras")),
-                phase.cas_n.eq(~field("cas")),
-                phase.we_n.eq(~field("we")),
+                phase.ras_n.eq(~(first & field("ras"))),  # where CS is tied to ground, too
+                phase.cas_n.eq(~(first & field("cas"))),
+                phase.we_n.eq(~(first & field("we"))),
             ]
             with m.If(first):
                 m.d.sync += [first.eq(0), left.eq(field("wait") + _SETTLES)]

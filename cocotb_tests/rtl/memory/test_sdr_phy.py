@@ -24,7 +24,10 @@ CYCLE = 10 * NS  # of the SDRAM
 # From a rising edge inside of the FPGA, on the way out and in: the pins' delays, and the chip's access time and hold.
 ACCESS, HOLD = 10 * NS, 7 * NS
 MODE = 0x21  # CAS latency 2, bursts of 2
+NOTHING = 0b111
 ACTIVATE, READ, WRITE, PRECHARGE, REFRESH, SET_MODE = 0b011, 0b101, 0b100, 0b010, 0b001, 0b000  # RAS#, CAS#, WE#
+FIRST = 8  # cycles in which pins have what their registers contain after configuration
+BUSY = {REFRESH: 6, SET_MODE: 2}  # cycles of the SDRAM from a command to the next one: tRFC, tMRD
 
 
 class Pins:
@@ -102,6 +105,7 @@ class ChipModel:
         self.dut = dut
         self.words, self.rows = {}, {}
         self.mode, self.refreshes = None, 0
+        self.busy = 0  # until this cycle
         cocotb.start_soon(self._run())
 
     async def _run(self):
@@ -115,9 +119,11 @@ class ChipModel:
                 assert command not in (READ, WRITE)
                 self.words[written.pop()] = level(dut.pin_dq)
                 assert level(dut.pin_drives)
+            if command == NOTHING or number < FIRST:
+                continue
+            assert number >= self.busy
+            self.busy = number + BUSY.get(command, 1)
             match command:
-                case 0b111:
-                    pass
                 case c if c == ACTIVATE:
                     assert bank not in self.rows, "the bank has a row already"
                     self.rows[bank] = address, number
