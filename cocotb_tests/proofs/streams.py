@@ -1,6 +1,6 @@
 """Streams hold valid and payload until the transfer, if their inputs do (the transfer rules of rtl/lib/stream.py)."""
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
@@ -14,6 +14,7 @@ from open_rnic.cocotb_tests.proofs.rules import (
     late_fifo_states,
     ready_buffer_states,
     ready_fifo_states,
+    run_gatherer_states,
     write_gatherer_states,
 )
 from open_rnic.rtl.formats.layouts import Packet, RxUlpdu, room_latency
@@ -48,7 +49,7 @@ from open_rnic.rtl.net.packet_memory import OutputRegister
 from open_rnic.rtl.net.packet_slots import PacketSlots
 from open_rnic.rtl.net.receiver import Receiver
 from open_rnic.rtl.rdma.axi_memory import AxiMemory
-from open_rnic.rtl.rdma.bursts import RunGatherer, WriteGatherer
+from open_rnic.rtl.rdma.bursts import RunGatherer, WriteGatherer, page_bits
 from open_rnic.rtl.rdma.completion_queue import CompletionQueue
 from open_rnic.rtl.rdma.header_reader import HeaderReader
 from open_rnic.rtl.rdma.layouts import Buffer as PostedBuffer
@@ -60,6 +61,7 @@ from open_rnic.rtl.rdma.sample_schedule import SampleSchedule
 from open_rnic.rtl.rdma.sample_writer import SampleWriter
 from open_rnic.rtl.rdma.signal_generator import SignalGenerator
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
+from open_rnic.rtl.rdma.wishbone_memory import INCREMENTING, WishboneMemory
 from open_rnic.rtl.registers import DirectionState
 from open_rnic.rtl.tcp.ring import AheadReader
 from open_rnic.rtl.tcp.ring_memory import WriteQueue
@@ -574,6 +576,56 @@ _block(
     "words.valid.eq(self.m_axi_rvalid & ~self.port.read.valid)",
     given=lambda m, memory: _held(m, memory, "r", _R),
 )
+
+
+_block(
+    lambda lanes: WishboneMemory(lanes, burst=2),
+    WishboneMemory,
+    "the next word withdraws a word",
+    "port.words.valid.eq(answers.o.valid)",
+    "port.words.valid.eq(answers.o.valid & ~answers.i.valid)",
+    states=lambda memory: buffer_states(memory["answers"]),
+)
+
+
+def _same_cycle(m, memory):
+    """Whether the bus still has the cycle of a word that was not ended in the previous cycle."""
+    data = Mux(memory.wb_we, memory.wb_dat_w, 0)
+    payload = Cat(memory.wb_we, memory.wb_adr, memory.wb_sel, memory.wb_cti, data)
+    waited = m.last(memory.wb_stb & ~memory.wb_ack & ~memory.wb_err)
+    return ~waited | (memory.wb_stb & (payload == m.last(payload)))
+
+
+@proves(
+    "a cycle of Wishbone stays until it is acknowledged; a burst goes on with the next word up to its last cycle, and "
+    "crosses no multiple of 4 KiB",
+    lambda lanes: WishboneMemory(lanes, burst=2),
+    Mutant("a burst of reads is left for writes", WishboneMemory, "with m.If(~busy):",
+           "with m.If(~busy | writes.runs.valid):"),
+    Mutant("the words of a burst have one address", WishboneMemory, "(run.address[:low] + beat)[:low]",
+           "run.address[:low]"),
+    Mutant("the last cycle is not marked", WishboneMemory, "Mux(last, END, INCREMENTING)", "INCREMENTING"),
+    Mutant("a burst goes on in the next 4 KiB", RunGatherer, "| (next_in_page == 0)", ""),
+    name="wishbone",
+    of="WishboneMemory",
+)  # fmt: skip
+def _(m, memory):
+    low = page_bits(memory.lanes)
+    goes_on = m.last(memory.wb_stb & (memory.wb_ack | memory.wb_err) & (memory.wb_cti == INCREMENTING))
+    place = Cat(memory.wb_adr, memory.wb_we)
+    inside = Signal()  # a burst
+    with m.If(memory.wb_stb & (memory.wb_ack | memory.wb_err)):
+        m.d.sync += inside.eq(memory.wb_cti == INCREMENTING)
+    m.always(_same_cycle(m, memory), ~memory.wb_stb | memory.wb_cyc)
+    m.always(~inside | memory.wb_cyc, ~goes_on | (place == m.last(place) + 1))
+    m.always(~goes_on | (memory.wb_adr[:low] != 0))
+    busy, writing, beat = memory["busy"], memory["writing"], memory["beat"]
+    writes, reads = memory["writes"], memory["reads"]
+    write, read = writes["gatherer"].o, reads.o
+    run = Mux(writing, write.payload.more, read.payload.more)
+    m.states(write_gatherer_states(writes), run_gatherer_states(reads), buffer_states(memory["answers"]))
+    m.states(~busy | Mux(writing, write.valid, read.valid), Mux(busy, beat <= run, beat == 0), inside == (beat != 0))
+    m.states(~writes["named"] & ~writes["emptied"], writes["number"] == Mux(busy & writing, beat, 0))
 
 
 @proves(
