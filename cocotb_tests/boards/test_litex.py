@@ -3,6 +3,8 @@
 import random
 import subprocess
 import sys
+from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,6 +46,47 @@ def test_the_files_of_a_board_without_a_cpu_have_its_sdram_as_the_memory(tmp_pat
 def rnic(*arguments, cwd):
     command = [sys.executable, "-m", "open_rnic.host_driver", "litex", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_an_sdram_is_initialised_without_a_cpu():
+    """In LiteDRAM's own sequence, each command for one cycle, at least 1,000 cycles apart; the controller is next."""
+    from litedram.common import PhySettings
+    from litedram.dfii import DFIInjector
+    from litedram.init import cmds, get_sdram_phy_init_sequence
+    from migen import run_simulation
+
+    from open_rnic.boards.litex import SdramStart
+
+    settings = PhySettings(
+        phytype="GENSDRPHY", memtype="SDR", databits=32, dfi_databits=32, nphases=1, rdphase=0, wrphase=0, cl=2,
+        read_latency=4, write_latency=0,
+    )  # fmt: skip
+    sdram = SimpleNamespace(dfii=DFIInjector(11, 1, 1, 32))
+    start = SdramStart(sdram, settings, None)
+    start.submodules += sdram.dfii
+    pins = sdram.dfii.master.phases[0]
+    found = []
+
+    def watch():
+        cycle = 0
+        while not (yield start.done):
+            assert (yield pins.cke)
+            if not (yield pins.cs_n):
+                lines = (yield pins.ras_n), (yield pins.cas_n), (yield pins.we_n)
+                found.append((cycle, lines, (yield pins.address), (yield pins.bank)))
+            cycle += 1
+            yield
+
+    run_simulation(start, watch())
+    steps, _ = get_sdram_phy_init_sequence(settings, None)
+    wanted = [step for step in steps if step[3] != cmds["CKE"]]
+    assert [(lines, address, bank) for _, lines, address, bank in found] == [
+        (tuple(int(f"_{name}" not in what) for name in ("RAS", "CAS", "WE")), address, bank)
+        for _, address, bank, what, _ in wanted
+    ]
+    times = [time for time, *_ in found]
+    assert times[0] > 20_000
+    assert all(later - earlier >= 1000 for earlier, later in pairwise(times))
 
 
 @long("the SoC is built in a minute, and simulated for minutes")
