@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from open_rnic.cocotb_tests.system.test_whole import BOARD, board_and_twin, ping
 from open_rnic.host_driver.rdma import Access
 
 MEMORY = 1 << 16
+PAGE = Path(__file__).parents[2] / "docs" / "verilog.md"
 CONNECTIONS = shortened("one connection has other blocks", 1, [1, 4])
 
 
@@ -40,6 +42,11 @@ def test_the_file_has_its_origin_and_its_ports(connections):
         ("output", "31", "m_axi_awaddr"), ("output", "", "irq"),
     ):  # fmt: skip
         assert port in ports
+    section = PAGE.read_text().partition("\n## The whole RNIC\n")[2].partition("\n## ")[0]
+    rows = "".join(re.findall(r"^\|(.+?)\|", section, re.MULTILINE))
+    [head] = re.findall(r"^module rnic \((.*?)^\);", text, re.MULTILINE | re.DOTALL)
+    names = re.findall(r"(\w+)(?: = \S+?)?,?$", head, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", rows)) == {name for name in names if not name.startswith("m_axi_")}
 
 
 @pytest.mark.parametrize(
