@@ -54,9 +54,9 @@ class SharedPath:
     async def _give_ulpdus(self) -> None:
         while True:
             n = random.randrange(self.connections)
-            self.dut.opens_of__0.value = n
+            self.dut.opens__0__of.value = n
             await FallingEdge(self.dut.clk)
-            opens = int(self.dut.tx_opens__0.value)
+            opens = int(self.dut.opens__0__passes.value)
             await self.edge
             if opens and self.ulpdus[n]:
                 octets, length = self.ulpdus[n].popleft()
