@@ -147,6 +147,8 @@ docs: setup
 	$(BIN)/rnic registers --page rnic --markdown > docs/rnic-registers.md
 	$(BIN)/rnic registers --page streams --markdown > docs/stream-registers.md
 	$(BIN)/python docs/pictures
+	$(BIN)/rnic crossings arty_a7 colorlight_i5 ecpix5 --markdown > build/clocks.md
+	sed -i -e '/^<!-- rnic crossings -->/,/^<!-- end -->/{//!d}' -e '/^<!-- rnic crossings -->/r build/clocks.md' docs/clocks.md
 
 man: setup
 	$(BIN)/rnic man build/man/man1

@@ -27,6 +27,7 @@ from open_rnic.host_driver.tools.cli import (
     build,
     cache,
     connect,
+    crossings,
     demo,
     doctor,
     find,
@@ -84,7 +85,9 @@ for panel, functions in {
         demo.demo, listen.listen, connect.connect, rping.rping, memory.memory, samples.samples, perftest.perftest,
         rsockets.rcopy, rsockets.rstream, rsockets.riostream,
     ),
-    "Boards": (boards.boards, build.build, litex.litex, program.program, find.find, inspect.inspect),
+    "Boards": (
+        boards.boards, build.build, litex.litex, program.program, find.find, inspect.inspect, crossings.crossings,
+    ),
     "Verify": (frame.frame, frame.deframe, verilog.verilog, registers.registers),
     "Study": (split.split,),
     "Machine": (doctor.doctor, cache.cache, man.man),
