@@ -9,12 +9,13 @@ from dataclasses import replace
 
 from amaranth.build import Attrs, Clock, Pins, Resource, Subsignal
 from amaranth.vendor import LatticeECP5Platform
-from amaranth_boards.resources import UARTResource
+from amaranth_boards.resources import SDRAMResource, UARTResource
 
 from open_rnic.boards import colorlight_5a75b
 from open_rnic.boards.board import Ethernet, Interface
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.rgmii import RgmiiDelays
+from open_rnic.rtl.memory.chips import M12L64322A
 
 __all__ = ["BOARD"]
 
@@ -46,6 +47,12 @@ class Platform(LatticeECP5Platform):
         _rgmii(0, tx_clk="L1", tx_ctl="L2", tx_data="M2 M1 P1 R1", rx_clk="J1", rx_ctl="J2", rx_data="K2 J3 K1 K3"),
         _rgmii(1, tx_clk="J16", tx_ctl="K14", tx_data="K16 J15 J14 K15",
                rx_clk="M16", rx_ctl="P16", rx_data="M15 R16 L15 L16"),
+        SDRAMResource(
+            0, clk="C8", we_n="B5", ras_n="B6", cas_n="A6", ba="B7 A8", a="A9 B9 B10 C10 D9 C9 E9 D8 E8 C7 B8",
+            dq="B2 A2 C3 A3 B3 A4 B4 A5 E7 C6 D7 D6 E6 D5 C5 E5 "
+               "A11 B11 B12 A13 B13 A14 B14 D14 D13 E11 C13 D11 C12 E10 C11 D10",
+            attrs=Attrs(IO_TYPE="LVCMOS33", SLEWRATE="FAST", DRIVE="4", PULLMODE="NONE"),
+        ),
     ]
 
 
@@ -60,5 +67,6 @@ BOARD = replace(
         # Nobody has published the addresses. A PHY with another one may answer at 0, too, so that 0 comes last.
         PhySettings(address=(*range(1, 8), 0), reset=0),
         RgmiiDelays(rx_data=2000),  # the PHY delays TXC
+        sdram=M12L64322A,
     ),
 )
