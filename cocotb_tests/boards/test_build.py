@@ -136,7 +136,7 @@ def test_boards_are_listed(capsys):
     shown = capsys.readouterr().out
     assert "colorlight_5a75b" in shown
     rows = [line.split() for line in shown.splitlines() if "colorlight_5a75b" in line]
-    assert [(row[-4], row[-2]) for row in rows] == [("rnic", "50"), ("mpa", "25")]
+    assert [(row[-4], row[-2]) for row in rows] == [("rnic", "50"), ("rnic", "50")]
     assert run(["boards", "--columns"]) == 0
     assert "1, 2*, 4, 8" in capsys.readouterr().out
 

@@ -182,15 +182,6 @@ class Used(End):
             request.write(place(page, register.address), word)
         return next(iter(await self.ask(request)), None)
 
-    async def read_all(self, pages):
-        """Read the words of these pages."""
-        for page in pages:
-            for base in range(0, 1024, 256):
-                request = Request(1024)
-                for address in range(base, base + 256, 4):
-                    request.read(place(page, address))
-                await self.ask(request)
-
 
 async def ticks(dut, every):
     while True:
@@ -247,18 +238,19 @@ async def a_used_rnic_is_as_a_fresh_one(dut):
                 frames.append(octets)
 
     noting = cocotb.start_soon(note())
-    ticking = cocotb.start_soon(ticks(dut, 40))
+    ticking = cocotb.start_soon(ticks(dut, 20))  # a SYN waits for ARP for 1,000 of them
     used, peer = Used(dut), Peer(dut)
     used.begin(session=1)
     using = cocotb.start_soon(use(used, peer, rng))
     await ClockCycles(dut.clk, parameter("moment"))
+    while len(frames) <= 10:
+        await ClockCycles(dut.clk, 500)
     using.cancel()
     noting.cancel()
     dut.peer_bus__request.value = 0
     dut.reset.value = 1
     await ClockCycles(dut.clk, rng.randrange(2, 20))
     dut.reset.value = 0
-    assert len(frames) > 10
 
     async def compare():
         await RisingEdge(dut.clk)
@@ -280,18 +272,16 @@ async def a_used_rnic_is_as_a_fresh_one(dut):
     ticking.cancel()
     cocotb.start_soon(ticks(dut, 2000))
     used.begin(session=3)
-    await used.read_all(range(parameter("connections") + 1))
     peer = Peer(dut)
     for n in range(parameter("connections")):
         await peer.command(Command.ABORT, n)
     await connect(used, peer, rng, first=1)  # the same ports in other rows
     await work(used, peer, 3000)
-    await used.read_all(range(parameter("connections") + 1))
     comparing.cancel()
 
 
-@pytest.mark.parametrize("connections", [4, 1])
-@pytest.mark.parametrize("moment", shortened("more moments", 1, [30_000, 10_000, 50_000]))
+@pytest.mark.parametrize("connections", [1])
+@pytest.mark.parametrize("moment", shortened("more moments", 1, [40_000, 30_000, 60_000]))
 def test_a_used_rnic_is_as_a_fresh_one(moment, connections):
     simulate(
         partial(Beside, connections), a_used_rnic_is_as_a_fresh_one,

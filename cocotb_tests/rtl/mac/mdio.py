@@ -77,6 +77,9 @@ class MdioPhys:
             await Timer(round(10 * self.nanosecond), "step")
             assert before == (bool(self.dut.mdio_o.value), bool(self.dut.mdio_oe.value))
             await FallingEdge(self.dut.mdc)
+            if self.dut.rst.value:  # which cuts it
+                rise = None
+                continue
             assert get_sim_time("step") - rise >= 160 * self.nanosecond
 
     async def _bit(self, drive=None):
