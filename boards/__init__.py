@@ -52,7 +52,5 @@ def find_rnic(place: str) -> Ethernet:
     if len(connections) > 1 or (connections and connections[0] not in map(str, CONNECTIONS)):
         known = f"{', '.join(map(str, CONNECTIONS[:-1]))} or {CONNECTIONS[-1]}"
         raise ValueError(f"an RNIC has {known} connections, not {':'.join(connections)!r}")
-    try:
-        return board.ethernet.sized(*map(int, connections), in_sdram=in_sdram)
-    except ValueError as problem:
-        raise ValueError(f"{name} {problem}") from None
+    sized: Ethernet = board.sized(*map(int, connections), in_sdram=in_sdram).ethernet
+    return sized

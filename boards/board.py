@@ -177,6 +177,17 @@ class Board:
             lacks = "Ethernet that an RNIC could use" if core is Core.RNIC else "room for an RDMA engine"
             raise ValueError(f"{self.name} has no {lacks}: choose --core mpa")
 
+    def sized(
+        self, connections: int | None = None, memory: int | None = None, samples: bool | None = None,
+        in_sdram: bool = False,
+    ) -> "Board":  # fmt: skip
+        """Return the board with an RNIC of another size: see :meth:`Ethernet.sized`; ValueErrors name the board."""
+        self.check(Core.RNIC)
+        try:
+            return replace(self, ethernet=self.ethernet.sized(connections, memory, samples, in_sdram))
+        except ValueError as problem:
+            raise ValueError(f"{self.name} {problem}") from None
+
     def clocks(self, core: Core) -> dict[str, int]:
         """The frequencies in Hz of the clock domains that the FPGA makes, the core's ("sync") first."""
         if core is Core.RNIC and self.ethernet is not None:

@@ -137,11 +137,7 @@ def build(
             raise ValueError(f"connections must be one of {', '.join(map(str, _CONNECTIONS))}, not {connections}")
         if memory is not None and not in_sdram and (memory not in _MEMORY or memory.bit_count() != 1):
             raise ValueError(f"memory must be a power of 2, {_MEMORY[0]} to {_MEMORY[-1]} octets, not {memory}")
-        try:
-            sized = board.ethernet.sized(connections, None if in_sdram else memory, samples, in_sdram)
-        except ValueError as problem:
-            raise ValueError(f"{name} {problem}") from None
-        board = replace(board, ethernet=sized)
+        board = board.sized(connections, None if in_sdram else memory, samples, in_sdram)
     if baud is not None:
         fastest = board.clocks(core)["sync"] // LEAST_PERIOD
         if not SLOWEST <= baud <= fastest:

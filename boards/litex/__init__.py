@@ -10,6 +10,7 @@ from migen import ClockSignal, If, Instance, ResetSignal, Signal
 
 from open_rnic.host_driver.tools.static_address import StaticAddress
 from open_rnic.host_driver.tools.verilog import module
+from open_rnic.rtl.memory.litedram import start
 from open_rnic.rtl.rnic.axi import AxiRnic
 
 __all__ = ["Rnic", "SdramStart", "add_rnic"]
@@ -123,12 +124,9 @@ class SdramStart(LiteXModule):
     """
 
     def __init__(self, sdram, phy_settings, timing_settings):
-        from litedram.init import get_sdram_phy_init_sequence
-
         if phy_settings.memtype != "SDR":
             raise ValueError(f"{phy_settings.memtype} needs a CPU to initialise it: --cpu-type vexriscv")
-        steps, _ = get_sdram_phy_init_sequence(phy_settings, timing_settings)
-        command = {"PRECHARGE_ALL": "ras we", "MODE_REGISTER": "ras cas we", "AUTO_REFRESH": "ras cas", "CKE": ""}
+        steps = start(phy_settings, timing_settings)
         self.done = Signal()
         phases = sdram.dfii.ext_dfi.phases
         pause = 20_000  # cycles before the first command, at least as many as the SDRAM asks for
@@ -139,24 +137,17 @@ class SdramStart(LiteXModule):
         for phase in phases:
             self.comb += [getattr(phase, f"{name}_n").eq(2 ** len(getattr(phase, f"{name}_n")) - 1)
                           for name in ("cs", "ras", "cas", "we")]  # fmt: skip
-        for n, (_, address, bank, what, _) in enumerate(steps):
-            lows = _lines(what, command)
+        first = phases[0]
+        for n, step in enumerate(steps):
             self.comb += If(
                 (place == n) & (left == 0),
-                phases[0].address.eq(address), phases[0].bank.eq(bank),
-                *(getattr(phases[0], f"{name}_n").eq(0) for name in lows),
+                first.address.eq(step.address), first.bank.eq(step.bank),
+                *(line.eq(0) for line, low in ((first.cs_n, step.cs), (first.ras_n, step.ras), (first.cas_n, step.cas),
+                                               (first.we_n, step.we)) if low),
             )  # fmt: skip
         self.sync += [
             If(left != 0, left.eq(left - 1)).Elif(~last, left.eq(1000), place.eq(place + 1)).Else(self.done.eq(1))
         ]
-
-
-def _lines(what: str, known: dict[str, str]) -> list[str]:
-    """Return the control lines that are low in a command of LiteDRAM's sequence."""
-    from litedram.init import cmds
-
-    [name] = [each for each in known if cmds[each] == what]
-    return ["cs", *known[name].split()] if known[name] else []
 
 
 def add_rnic(soc, phy, *, memory: int | None = None, **options) -> Rnic:

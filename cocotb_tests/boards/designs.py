@@ -1,6 +1,5 @@
 """Designs of boards that several tests look at; each is elaborated once."""
 
-from dataclasses import replace
 from functools import cache
 
 from open_rnic.boards import find
@@ -12,7 +11,7 @@ from open_rnic.boards.build import NAME, plan, top
 def whole(name: str, connections: int) -> dict[str, str]:
     """Return the files, by name, from which the tools make a board's whole RNIC with so many connections."""
     board = find(name)
-    board = replace(board, ethernet=board.ethernet.sized(connections))
+    board = board.sized(connections)
     files = plan(board, top(board, Core.RNIC, 1, None)).files
     return {
         file: files[file] if isinstance(files[file], str) else files[file].decode()

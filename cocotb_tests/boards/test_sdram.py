@@ -1,7 +1,5 @@
 """Boards whose SDRAM is the RNIC's memory."""
 
-from dataclasses import replace
-
 import pytest
 
 from open_rnic.boards import find, find_rnic
@@ -15,7 +13,7 @@ WITH = {"colorlight_5a75b": 4, "colorlight_5a75b_r8": 8, "colorlight_i5": 8, "co
 
 @pytest.mark.parametrize("name", shortened("other pins and chips", 1, WITH))
 def test_the_controller_and_the_pins_of_the_sdram_are_in_the_design(name):
-    board = replace(find(name), ethernet=find_rnic(f"{name}:sdram"))
+    board = find(name).sized(in_sdram=True)
     files = plan(board, top(board, Core.RNIC, 1, None)).files
     assert f"litedram_{board.ethernet.sdram.name.lower()}.v" in files
     constraints = files["top.lpf"]

@@ -3,15 +3,14 @@
 LiteDRAM (https://github.com/enjoy-digital/litedram) is a package of its own: only what uses a board's SDRAM needs it.
 """
 
-import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 from open_rnic.rtl.memory.chips import Chip
 
-__all__ = ["CAS_LATENCY", "READ_LATENCY", "Step", "controller", "model", "steps"]
+__all__ = ["CAS_LATENCY", "READ_LATENCY", "Step", "controller", "model", "start", "steps"]
 
 CAS_LATENCY = 2  # clock cycles of the SDRAM, at 100 MHz
 READ_LATENCY = 6  # cycles of the controller from a read to its word, which pass in the PHY and the SDRAM
@@ -68,7 +67,7 @@ def _named(record: Any, prefix: str, names: Iterable[str]) -> set[Any]:
     """Return signals of a record, which have these names in Verilog."""
     found = set()
     for name in names:
-        signal = functools.reduce(getattr, name.split("."), record)
+        signal = reduce(getattr, name.split("."), record)
         signal.name_override = f"{prefix}_{name.replace('.', '_')}"
         found.add(signal)
     return found
@@ -107,7 +106,12 @@ def model(chip: Chip, clock_hz: int, name: str) -> str:
 @cache
 def steps(chip: Chip, clock_hz: int) -> tuple[Step, ...]:
     """Return the initialisation of the SDRAM."""
-    init = _package("litedram.init").get_sdr_phy_init_sequence(_phy(chip), _module(chip, clock_hz).timing_settings)
+    return start(_phy(chip), _module(chip, clock_hz).timing_settings)
+
+
+def start(phy_settings: Any, timing_settings: Any) -> tuple[Step, ...]:
+    """Return the initialisation of an SDR SDRAM with these settings of LiteDRAM."""
+    init = _package("litedram.init").get_sdr_phy_init_sequence(phy_settings, timing_settings)
     return tuple(
         Step(address, bank, *(f"COMMAND_{each}" in command for each in ("CS", "RAS", "CAS", "WE")), wait)
         for _, address, bank, command, wait in init[0]

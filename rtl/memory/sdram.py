@@ -16,10 +16,10 @@ _SETTLES = 8  # cycles after each step of the initialisation, as LiteDRAM's soft
 _PHASES = 2  # words of the SDRAM in a word of the controller
 
 
-def dfi_pins(dfi, *, flipped: bool = False) -> dict[str, Signal]:
-    """Return the pins of an instance that is the controller, or if ``flipped`` is set the other side."""
+def dfi_pins(dfi) -> dict[str, Signal]:
+    """Return the pins of an instance whose side of DFI this is."""
     return {
-        f"{'o' if (member.flow is Out) != flipped else 'i'}_dfi_{'_'.join(path)}": value
+        f"{'o' if member.flow is Out else 'i'}_dfi_{'_'.join(path)}": value
         for path, member, value in dfi.signature.flatten(dfi)
     }
 

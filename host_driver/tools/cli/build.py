@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from open_rnic.boards import SDRAM
 from open_rnic.boards.core import Core
 from open_rnic.host_driver.lib.optional_packages import need
 from open_rnic.host_driver.tools.bench.table import Table
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 ADDRESS = StaticAddress.parse("10.0.0.2/24")
 
 
-def address_of(text: str | StaticAddress) -> StaticAddress:
-    """Parse the option ``--address``; raises UsageError."""
+def _address(text: str | StaticAddress) -> StaticAddress:
     if isinstance(text, StaticAddress):
         return text
     try:
@@ -31,20 +31,23 @@ def address_of(text: str | StaticAddress) -> StaticAddress:
         raise UsageError(f"--address: {error}") from None
 
 
+AddressOption = Annotated[
+    StaticAddress | None,
+    typer.Option(
+        "--address", metavar="ADDRESS/PREFIX[,GATEWAY]", parser=_address,
+        help=f"The RNIC's IPv4 address, which it has from power-up on; default: {ADDRESS}.",
+    ),
+]  # fmt: skip
+
+
 def _memory(text: str) -> int | str:
-    return text if text == "sdram" else whole_number(text)
+    return text if text == SDRAM else whole_number(text)
 
 
 def build(
     board: Annotated[str, typer.Argument(metavar="BOARD", help="A board that `rnic boards` lists.")],
     core: CoreOption = None,
-    address: Annotated[
-        StaticAddress | None,
-        typer.Option(
-            "--address", metavar="ADDRESS/PREFIX[,GATEWAY]", parser=address_of,
-            help=f"The RNIC's IPv4 address, which it has from power-up on; default: {ADDRESS}.",
-        ),
-    ] = None,
+    address: AddressOption = None,
     connections: Annotated[
         int | None,
         typer.Option(
@@ -55,7 +58,7 @@ def build(
     memory: Annotated[
         str | None,
         typer.Option(
-            metavar="OCTETS|sdram", parser=_memory,
+            metavar=f"OCTETS|{SDRAM}", parser=_memory,
             help="The memory of the RNIC, in block RAM, or all of the board's SDRAM; default: the board's block RAM.",
         ),
     ] = None,
@@ -104,7 +107,7 @@ def build(
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     need("boards")
-    if memory == "sdram":
+    if memory == SDRAM:
         need("litex")
     from open_rnic.boards import find
     from open_rnic.boards.build import BuildError, UnevaluatedError

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from open_rnic.host_driver.lib.optional_packages import need
-from open_rnic.host_driver.tools.cli.build import ADDRESS, address_of
+from open_rnic.host_driver.tools.cli.build import ADDRESS, AddressOption
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, whole_number
-from open_rnic.host_driver.tools.static_address import StaticAddress
 
 
 def _value(text: str) -> Any:
@@ -45,13 +44,7 @@ def litex(
             help="How much of main_ram peers reach, a power of 2; default: as much as is there.",
         ),
     ] = None,
-    address: Annotated[
-        StaticAddress | None,
-        typer.Option(
-            "--address", metavar="ADDRESS/PREFIX[,GATEWAY]", parser=address_of,
-            help=f"The RNIC's IPv4 address, which it has from power-up on; default: {ADDRESS}.",
-        ),
-    ] = None,
+    address: AddressOption = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the target's BaseSoC, such as revision=8.0."),

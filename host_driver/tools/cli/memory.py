@@ -75,7 +75,7 @@ async def _serve(
                 memory = memory or memory_of(request.device, octets)
             except ValueError as problem:
                 raise CommandError(f"--octets {octets}: {problem}") from None
-            before = None if isinstance(memory, DeviceBuffer) else bytes(memory)
+            before = bytes(memory) if isinstance(memory, bytearray) else b""
             try:
                 if error := await share(request, memory):
                     raise error
@@ -83,10 +83,10 @@ async def _serve(
                 if once:
                     raise
                 report_failure(request.peer, error)
-            if before is None or isinstance(memory, DeviceBuffer):
-                print(f"{place(request.peer)} has gone", flush=True)
-            else:
-                changed = sum(one != other for one, other in zip(before, memory, strict=True))
-                print(f"{place(request.peer)} has gone: {changed} octets have changed", flush=True)
+            changed = ""
+            if isinstance(memory, bytearray):
+                count = sum(one != other for one, other in zip(before, memory, strict=True))
+                changed = f": {count} octets have changed"
+            print(f"{place(request.peer)} has gone{changed}", flush=True)
             if once:
                 return

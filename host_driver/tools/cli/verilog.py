@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from open_rnic.host_driver.tools.cli.build import ADDRESS, address_of
+from open_rnic.host_driver.tools.cli.build import ADDRESS, AddressOption
 from open_rnic.host_driver.tools.cli.common import LanesOption, UsageError, whole_file, whole_number
-from open_rnic.host_driver.tools.static_address import StaticAddress
 
 STORE = 4096  # octets for received ULPDUs, if the engine needs them and no other number is given
 
@@ -121,13 +120,7 @@ def verilog(
             help="Of the RNIC: cycles of tx_clk in an octet on the wire, 2 behind MII; default: 1.",
         ),
     ] = None,
-    address: Annotated[
-        StaticAddress | None,
-        typer.Option(
-            "--address", metavar="ADDRESS/PREFIX[,GATEWAY]", parser=address_of,
-            help=f"The RNIC's IPv4 address, which it has from power-up on; default: {ADDRESS}.",
-        ),
-    ] = None,
+    address: AddressOption = None,
 ) -> None:
     """Write the data path as Verilog, with AXI4-Stream and AXI4-Lite ports, and AXI4 for memory; or the whole RNIC.
 
