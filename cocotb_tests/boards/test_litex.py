@@ -11,12 +11,9 @@ import pytest
 from open_rnic.cocotb_tests.harness.verilog_tops import SimulatedVerilog
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.plugins.lengths import long
-from open_rnic.cocotb_tests.plugins.system_packages import LITEX, needs
 from open_rnic.cocotb_tests.system.test_many import connected
 from open_rnic.cocotb_tests.system.test_whole import board_and_twin
 from open_rnic.host_driver.rdma import Access, DeviceBuffer
-
-pytestmark = needs(LITEX)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +94,7 @@ def test_a_peer_moves_1_mib_into_main_memory_and_back(tmp_path):
     octets = random.Random(1).randbytes(1 << 20)
 
     async def body():
-        simulated = await SimulatedVerilog.open(SimulatedSoc(), verilog(2 << 20, tmp_path), "soc")
+        simulated = await SimulatedVerilog.open(SimulatedSoc(verilog(2 << 20, tmp_path)), "soc")
         async with board_and_twin(name=simulated) as (board, twin), connected(board, twin) as (ours, theirs):
             buffer = DeviceBuffer(board.rnic.paths[0], len(octets))
             with ours.register(buffer, Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ) as place:

@@ -86,8 +86,8 @@ def verilog(octets: int, folder: Path, **options: str) -> str:
 class SimulatedSoc(Streams):
     """The SoC behind a cable. Register 0 is an address / 4, register 1 the word there, behind which the next one is."""
 
-    def __init__(self):
-        super().__init__(layout.SOC)
+    def __init__(self, verilog):
+        super().__init__(verilog, layout.SOC)
 
     def elaborate(self, platform):
         m = Module()
@@ -111,5 +111,5 @@ class SimulatedSoc(Streams):
             i_probe_adr=address, i_probe_dat_w=0, o_probe_dat_r=data, i_probe_sel=15, i_probe_cyc=cycle,
             i_probe_stb=cycle, o_probe_ack=ack, i_probe_we=0,
         )  # fmt: skip
-        self.finish(m, 1, tick, active)
+        self.finish(m, platform, 1, tick, active)
         return m

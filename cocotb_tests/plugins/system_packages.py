@@ -15,8 +15,6 @@ import pytest
 from open_rnic.host_driver.devices.sim.build import HEADERS, missing_headers
 from open_rnic.host_driver.errors import MpaConnectionError
 from open_rnic.host_driver.lib.debian import package_of
-from open_rnic.host_driver.lib.optional_packages import lacking
-from open_rnic.host_driver.lib.optional_packages import missing as missing_package
 from open_rnic.host_driver.net.pipe import PortError
 from open_rnic.host_driver.net.tap import TapNetwork
 from open_rnic.host_driver.sctp.transport import sctp_socket
@@ -26,7 +24,6 @@ PROGRAMS = "chromium", "git", "ip", "iverilog", "mandoc", "ps", "qemu-system-x86
 OTHER_NAMES = {"chromium": ("chromium-browser", "google-chrome")}  # programs that do as well
 PACKAGES = {name: package_of(name) for name in PROGRAMS} | HEADERS
 TAP, SCTP = "TAP devices as root", "SCTP in the kernel"  # which no package brings
-LITEX = "LiteX"  # of an extra
 
 
 def program(name: str) -> str | None:
@@ -41,8 +38,6 @@ def missing(need: str) -> str:
         return _no_tap()
     if need == SCTP:
         return _no_sctp()
-    if need == LITEX:
-        return next((str(missing_package(each, "litex")) for each in lacking("litex")), "")
     there = program(need) if need in PROGRAMS else need not in missing_headers()
     return "" if there else f"{need} is missing: install the Debian package {PACKAGES[need]}"
 
@@ -68,10 +63,8 @@ def _no_sctp() -> str:
 
 
 def needs(*names: str) -> pytest.MarkDecorator:
-    """Mark a test, or as ``pytestmark`` a module, that needs these programs, headers, ``TAP``, ``SCTP`` or
-    ``LITEX``.
-    """
-    assert {*names} <= {*PACKAGES, TAP, SCTP, LITEX}, names
+    """Mark a test, or as ``pytestmark`` a module, that needs these programs, headers, ``TAP`` or ``SCTP``."""
+    assert {*names} <= {*PACKAGES, TAP, SCTP}, names
     return getattr(pytest.mark, MARK)(*names)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from open_rnic.cocotb_tests.plugins import system_packages
 from open_rnic.cocotb_tests.plugins.limits import HANG
-from open_rnic.cocotb_tests.plugins.system_packages import LITEX, MARK, PACKAGES, SCTP, TAP, left_out, needs
+from open_rnic.cocotb_tests.plugins.system_packages import MARK, PACKAGES, SCTP, TAP, left_out, needs
 
 ROOT = Path(__file__).parents[2]
 WITHOUT = ROOT / ".ci" / "without"
@@ -102,7 +102,7 @@ def test_what_hides_packages_leaves_nothing_and_passes_the_exit_code_on(tmp_path
     assert (done.returncode, list(tmp_path.iterdir())) == (7, [])
 
 
-@pytest.mark.parametrize(("file", "names"), [(".ci/run", []), ("docs/testing.md", [*PACKAGES, TAP, SCTP, LITEX])])
+@pytest.mark.parametrize(("file", "names"), [(".ci/run", []), ("docs/testing.md", [*PACKAGES, TAP, SCTP])])
 def test_all_needs_are_installed_for_ci_and_documented(file, names):
     text = (ROOT / file).read_text()
     assert not [name for name in (*names, *PACKAGES.values()) if not re.search(rf"\b{re.escape(name)}\b", text)]

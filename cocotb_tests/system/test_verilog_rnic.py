@@ -83,7 +83,7 @@ def test_options_are_checked(options, message):
 @pytest.mark.parametrize("connections", CONNECTIONS)
 def test_a_peer_connects_pings_and_writes_into_the_memory(connections):
     async def body():
-        simulated = await SimulatedVerilog.open(VerilogRnic(connections, MEMORY), rnic(connections))
+        simulated = await SimulatedVerilog.open(VerilogRnic(rnic(connections), connections, MEMORY))
         async with board_and_twin(name=simulated) as (board, twin):
             assert len(board.rnic.paths) == connections
             engine = board.tcp.open_device

