@@ -8,7 +8,7 @@ import random
 from open_rnic.cocotb_tests.rtl.rdma.streams import give, now_and_then, pass_cycles, take, until
 from open_rnic.rtl.rdma.bursts import PAGE
 
-__all__ = ["count_cycles", "transfers_equal_the_model"]
+__all__ = ["segment_in_bursts", "transfers_equal_the_model"]
 
 ROUNDS = 15
 
@@ -107,7 +107,16 @@ def transfers_equal_the_model(bus, seed):
     assert {address for address, octet in bus.octets.items()} <= model.keys()
 
 
-def count_cycles(bus, address, words):
+def segment_in_bursts(bus, bursts):
+    """Write and read 1,460 octets that cross a border of 4 KiB, in so many bursts; return their words and cycles."""
+    words = 1460 // (4 * bus.lanes) + 1
+    cycles = _count_cycles(bus, address=(3 * PAGE - 704) // (4 * bus.lanes), words=words)
+    assert (len(bus.written), len(bus.read)) == (bursts, bursts)
+    assert sum(bus.written) == sum(bus.read) == words
+    return words, max(cycles.values())
+
+
+def _count_cycles(bus, address, words):
     """Write ``words`` words without a pause, read them back, and return the cycles that each took."""
     port = bus.dut.port
     cycles = {}
