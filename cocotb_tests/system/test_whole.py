@@ -221,7 +221,7 @@ def test_linux_finds_a_board_and_operates_it_again_after_a_program_was_killed():
         board = await SimulatedBoard.open(NAME)
         host = IPv4Interface("10.0.0.1/24")
         async with TapNetwork(str(host)) as linux, Pipe(linux.port, board):
-            find = "find", "--json"
+            find = "find", "--json", "--seconds", "5"  # a simulated board is slow on a busy machine
             [found] = json.loads(await output(program(linux, *find)))
             mac = "02:00:0a:00:00:02"
             assert found == {"address": str(STATION.ip), "mac": mac, "in_use": False, "link_version": VERSION}

@@ -87,7 +87,7 @@ class SharedRegisters(wiring.Component):
     NAME : Out, :class:`Reader`
         The settings that the reader NAME needs.
     resets : Out, 1 bit
-        A connection waits for its reset, or is being reset.
+        A connection waits for its reset, or is being reset; after power-up, until all pages have their words.
     idle : In, 1 bit
         Nothing of any connection is on its way.
     clear : Out, :class:`.Clear`
@@ -115,7 +115,7 @@ class SharedRegisters(wiring.Component):
             "rx_state": In(DirectionState),
             "open": In(1),
             **{name: Out(Reader(connections, words)) for name, words in self.readers.items()},
-            "resets": Out(1),
+            "resets": Out(1, init=1),
             "idle": In(1),
             "clear": Out(Clear(connections), init={"now": 1}),
         })
@@ -398,11 +398,11 @@ class SharedRegisters(wiring.Component):
                 m.d.comb += x.put.eq(~x.high)
             m.d.sync += x.count.eq(x.count + 1)
             with m.If(word == _WORDS - 1):
-                m.d.sync += [self.resets.eq(0), self.irq.bit_select(x.connection, 1).eq(0)]
+                m.d.sync += self.irq.bit_select(x.connection, 1).eq(0)
                 with m.If(wipes_all & (x.connection != self.connections - 1)):
                     m.d.sync += [x.connection.eq(x.connection + 1), x.count.eq(0)]
                 with m.Else():
-                    m.d.sync += wipes_all.eq(0)
+                    m.d.sync += [wipes_all.eq(0), self.resets.eq(0)]
                     m.next = "Choose"
 
 

@@ -89,7 +89,7 @@ FORMATS: tuple[Format, ...] = (
 )  # fmt: skip
 
 _HEADERS = tuple(
-    Register(f"REFUSED_{n}", 0x250 + 4 * n, f"Octets {4 * n} to {4 * n + 3} of the refused ULPDU.",
+    Register(f"REFUSED_{n}", 0x250 + 4 * n, f"After STATUS.refused, octets {4 * n} to {4 * n + 3} of the ULPDU.",
              _word("the first octet is in bits 31:24"))
     for n in range(HEADER_WORDS)
 )  # fmt: skip
@@ -163,7 +163,7 @@ RDMA_MAP: tuple[Register, ...] = (
     Register("RX_READ_MSN", 0x238, "The MSN of the next RDMA Read Request of the peer.", _word("the MSN")),
     Register("RX_MO", 0x23C, "The MO of the next segment of a Send of the peer.", _word("octets")),
     Register("RX_ARRIVED", 0x244, "Octets of the oldest outstanding Read Response that have arrived.", _word("octets")),
-    Register("REFUSED_LENGTH", 0x24C, "The length of the refused ULPDU.", _word("octets", width=16)),
+    Register("REFUSED_LENGTH", 0x24C, "After STATUS.refused, the length of the ULPDU.", _word("octets", width=16)),
     *_HEADERS,
     Register("SOURCE", 0x270, "After STATUS.source_refused, the RDMA Read Request (RFC 5040 §4.4): each read returns "
              "the next of its 7 words. Its MSN is RX_READ_MSN - STATUS.requests.", _word("the word"), pops=True),
