@@ -5,7 +5,7 @@
 # make test-needs-system: set everything up, and run the tests that need packages which README.md does not name.
 # make test-long: the same as `make test` with every size, seed and width, which takes some times as long.
 # make costs: set everything up, run the tests with an empty cache, and put into docs/testing.md where the time went.
-# make prove: set everything up, and prove what the RTL must never do; ARGS=--sample: all of it, with fewer mutants.
+# make prove: set everything up, and prove what the RTL must never do; ARGS=--sample: each property once.
 # make soak: set everything up, and try random cases for an hour: a million startup frames and streams of FPDUs, a million
 #            Ethernet frames for the twin and 100,000 for RTL, the MAC, the RDMA engine, and whole boards. SOAK has
 #            options, such as SOAK="rdma --count 100".

@@ -11,6 +11,7 @@ import argparse
 import importlib
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
@@ -252,26 +254,33 @@ def markdown(stated: list[Property]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, ("---",) * len(head), *rows))
 
 
-def tried(stated: Property, sample: bool) -> tuple[Mutant, ...]:
-    """Return the mutants to try: all, or a ``sample`` of one, which is another one when the RTL has changed."""
-    if not (sample and stated.mutants):
-        return stated.mutants
-    return (stated.mutants[int(made_from(stated.family), 16) % len(stated.mutants)],)
+def tried(stated: Property) -> list[Job]:
+    """Return all runs for a property: at each of its widths, and for each mutant at the first one."""
+    proofs = [Job(stated, lanes) for lanes in stated.lanes]
+    return proofs + [Job(stated, stated.lanes[0], mutant) for mutant in stated.mutants]
+
+
+def sampled(stated: list[Property]) -> dict[Property, list[Job]]:
+    """Return a run for each property, at one of its widths, and for each family one mutant.
+
+    Which these are follows from the RTL, so that each change of it tries others.
+    """
+    runs = {}
+    for family, members in groupby(stated, key=lambda each: each.family):
+        draw = random.Random(made_from(family))
+        members = list(members)
+        runs |= {each: [Job(each, draw.choice(each.lanes))] for each in members}
+        each, mutant = draw.choice([(each, mutant) for each in members for mutant in each.mutants])
+        runs[each].append(Job(each, each.lanes[0], mutant))
+    return runs
 
 
 def prove(stated: list[Property], jobs: int, console: Console, fresh: bool = False, sample: bool = False) -> bool:
     """Prove ``stated``, and try their mutants, with ``jobs`` runs at a time; print the results.
 
-    ``fresh`` ignores known verdicts, ``sample`` tries one mutant of each property.
+    ``fresh`` ignores known verdicts, ``sample`` is for few of them, see :func:`sampled`.
     """
-    runs = {
-        each: [
-            Job(each, lanes, mutant)
-            for lanes in each.lanes
-            for mutant in (None, *(tried(each, sample) if lanes == each.lanes[0] else ()))
-        ]
-        for each in stated
-    }
+    runs = sampled(stated) if sample else {each: tried(each) for each in stated}
     # Runs with the largest depth take longest, and start first.
     queue = sorted((run for each in stated for run in runs[each]), key=lambda run: run.stated.bounded * -run.depth)
     prepare_solver()
@@ -325,7 +334,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("name", nargs="*", help="part of the name of a property, such as fence.shut; default: all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="concurrent runs; default: one per core")
     parser.add_argument("--fresh", action="store_true", help="prove again what is known from earlier runs")
-    parser.add_argument("--sample", action="store_true", help="try one mutant of each property, and not all")
+    parser.add_argument("--sample", action="store_true", help="each property at one width, and few mutants")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/proofs.md, prove nothing")
     options = parser.parse_args(arguments)
     if options.jobs < 1:

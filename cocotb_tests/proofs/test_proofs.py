@@ -49,11 +49,11 @@ def test_a_true_property_is_proved_and_its_mutant_is_caught(capsys):
     assert "1 properties in 1 proofs, 1 mutants, 2 of 2 known" in capsys.readouterr().out
 
 
-def test_a_sample_has_every_property_with_one_of_its_mutants(capsys):
-    stated = proofs.chosen(["queues"])
-    assert any(len(each.mutants) > 1 for each in stated)
-    assert all(len(proofs.tried(each, sample=True)) == 1 for each in stated)
-    assert all(proofs.tried(each, sample=False) == each.mutants for each in stated)
+def test_a_sample_has_every_property_at_one_width_and_one_mutant_of_each_family(capsys):
+    sample = proofs.sampled(proofs.chosen(["queues", "fence"]))
+    assert all([run.mutant for run in runs].count(None) == 1 for runs in sample.values())
+    tried = [run.stated.family for runs in sample.values() for run in runs if run.mutant]
+    assert sorted(tried) == ["fence", "queues"]
     assert proofs.main(["queues.stage", "--sample", "--jobs", "1"]) == 0
     assert "1 properties in 1 proofs, 1 mutants" in capsys.readouterr().out
 

@@ -17,7 +17,7 @@ from cocotb.queue import Queue
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from open_rnic.cocotb_tests.harness import Monitor, Source, Within, bench, parameter, simulate
-from open_rnic.cocotb_tests.plugins.lengths import shortened
+from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.cocotb_tests.rtl.net.bench import PEER_MAC, REQUEST, arp, udp
 from open_rnic.cocotb_tests.system.test_linked_rnic import answer, place
 from open_rnic.cocotb_tests.system.test_wire_rate import ADDRESSES, MACS, SINK, SINK_AT, STAG, STATIONS, End
@@ -298,8 +298,9 @@ async def a_used_rnic_is_as_a_fresh_one(dut):
     comparing.cancel()
 
 
-@pytest.mark.parametrize("connections", shortened("its blocks forget alone", 1, [4, 1]))
-@pytest.mark.parametrize("moment", shortened("more moments", 1, [40_000, 30_000, 60_000]))
+@long("a build of three RNICs")
+@pytest.mark.parametrize("connections", [4, 1])
+@pytest.mark.parametrize("moment", [40_000, 30_000, 60_000])
 def test_a_used_rnic_is_as_a_fresh_one(moment, connections):
     simulate(
         partial(Beside, connections), a_used_rnic_is_as_a_fresh_one,

@@ -23,7 +23,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from open_rnic.cocotb_tests.harness import Within, parameter, simulate
 from open_rnic.cocotb_tests.harness.datapath import word_of
 from open_rnic.cocotb_tests.harness.uninitialised import dirty
-from open_rnic.cocotb_tests.plugins.lengths import long, shortened
+from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.cocotb_tests.rtl.mac.bench import mac_bench
 from open_rnic.host_driver.ddp import TAGGED_OCTETS, Opcode
 from open_rnic.host_driver.devices.sim.register_bus import access_register
@@ -356,13 +356,12 @@ PAUSE = 1500  # cycles of the wire between the beginnings of two frames while th
 READS = {13.4: 3000, 16: 3500, 20: 4300}  # ns from a request to its response, by those of a cycle of the core
 
 
+PARTS = "a build of two RNICs; test_rate.py of RDMA and of TCP hold each part to its rate"
 FILLED = [("ab", 4, 0.93), ("ab", 1, 0.97), ("a", 1, 0.98)]
 
 
-@pytest.mark.parametrize(
-    ("sides", "connections", "least"),
-    shortened("minutes; test_rate.py of RDMA and of TCP hold each part to its rate", 0, FILLED),
-)
+@long(PARTS)
+@pytest.mark.parametrize(("sides", "connections", "least"), FILLED)
 def test_rdma_writes_fill_the_wire(sides, connections, least, tmp_path):
     """One way, and both ways at once, where some ACKs take a frame of their own."""
     write(sides, tmp_path, least, 16384 // connections, 16 if connections == 1 else 20, connections)
@@ -388,8 +387,9 @@ def run(bench, folder, ring=16384, core=16, connections=1, parameters=None, *, c
     simulate(made, bench, parameters=given, seed=seed)
 
 
-@pytest.mark.parametrize("octets", shortened("shorter ones are more", 1, [8, 64]))
-@pytest.mark.parametrize("connections", shortened("more at once is harder", 1, [4, 1]))
+@long(PARTS)
+@pytest.mark.parametrize("octets", [8, 64])
+@pytest.mark.parametrize("connections", [4, 1])
 def test_small_writes_leave_without_a_pause(connections, octets, tmp_path):
     parameters = {"octets": octets, "longest": PAUSE}
     run(small_writes_leave_without_a_pause, tmp_path, 16384 // connections, 16, connections, parameters)
@@ -398,7 +398,8 @@ def test_small_writes_leave_without_a_pause(connections, octets, tmp_path):
 ANSWERED = [(4, 20, 4600), *((1, core, most) for core, most in READS.items())]
 
 
-@pytest.mark.parametrize(("connections", "core", "most"), shortened("one alone needs no turns", 1, ANSWERED))
+@long(PARTS)
+@pytest.mark.parametrize(("connections", "core", "most"), ANSWERED)
 def test_an_rdma_read_is_answered_in_time(connections, core, most, tmp_path):
     run(a_read_is_answered_soon, tmp_path, 16384 // connections, core, connections, {"most": most})
 
