@@ -11,7 +11,7 @@ from migen import ClockSignal, If, Instance, ResetSignal, Signal
 from open_rnic.host_driver.tools.static_address import StaticAddress
 from open_rnic.host_driver.tools.verilog import module
 from open_rnic.rtl.memory.litedram import start
-from open_rnic.rtl.rnic.axi import AxiRnic
+from open_rnic.rtl.rnic.plain_rnic import PlainRnic
 
 __all__ = ["Rnic", "SdramStart", "add_rnic"]
 
@@ -72,7 +72,7 @@ class Rnic(LiteXModule):
         self.ev.finalize()
 
         frequency = int(sys_clk_freq)
-        rnic = AxiRnic(
+        rnic = PlainRnic(
             clock_hz=frequency, connections=connections, ring=ring, memory=memory,
             octet_cycles=_OCTET_CYCLES.get(int(phy.tx_clk_freq), 1), station=StaticAddress.parse(address).station,
         )  # fmt: skip

@@ -5,7 +5,7 @@ The simulation is that of a whole RNIC (``host_driver.devices.sim.whole``): a ca
 
 import asyncio
 
-from amaranth.hdl import ClockDomain, ClockSignal, Instance, Module, ResetSignal, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, Instance, Module, Mux, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Out
@@ -18,6 +18,7 @@ from open_rnic.host_driver.devices.sim.whole import GmiiCable
 from open_rnic.host_driver.devices.sim.wire import WORD, Kind, frame
 from open_rnic.host_driver.devices.udp.board import SimulatedBoard
 from open_rnic.rtl.rdma.axi_memory import axi_ports
+from open_rnic.rtl.rdma.wishbone_memory import wishbone_ports
 
 _QUIET = 1 << 11  # cycles without anything to see, after which nothing more is expected to happen
 
@@ -74,6 +75,28 @@ class AxiRam(wiring.Component):
         return m
 
 
+class WishboneRam(wiring.Component):
+    """A memory on Wishbone, which acknowledges a word in each cycle but every fourth."""
+
+    def __init__(self, octets):
+        self.octets = octets
+        super().__init__({name: member.flip() for name, member in wishbone_ports(1).items()})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=32, depth=self.octets // 4, init=[])
+        write, read = memory.write_port(granularity=8), memory.read_port(domain="comb")
+        time = Signal(2)
+        m.d.sync += time.eq(time + 1)
+        m.d.comb += [
+            self.wb_ack.eq(self.wb_cyc & self.wb_stb & (time != 0)),
+            write.en.eq(Mux(self.wb_ack & self.wb_we, self.wb_sel, 0)),
+            write.addr.eq(self.wb_adr), write.data.eq(self.wb_dat_w),
+            read.addr.eq(self.wb_adr), self.wb_dat_r.eq(read.data),
+        ]  # fmt: skip
+        return m
+
+
 class Streams(Simulated):
     """A cable whose octets are streams of frames of a design in ``verilog``; all has the clock of GMII."""
 
@@ -108,21 +131,20 @@ class Streams(Simulated):
 
 
 class VerilogRnic(Streams):
-    """The module ``rnic`` of ``rnic verilog --with rnic`` with a memory."""
+    """The module ``rnic`` of ``rnic verilog --with rnic`` with a memory, ``ram``."""
 
-    def __init__(self, verilog, connections, octets):
-        self._sizes = connections, octets
+    def __init__(self, verilog, connections, ram):
+        self._connections, self._ram = connections, ram
         super().__init__(verilog, layout.WHOLE)
 
     def elaborate(self, platform):
         m = Module()
-        connections, octets = self._sizes
         s = self.streams(m)
-        m.submodules.ram = ram = AxiRam(octets)
+        m.submodules.ram = ram = self._ram
         active, tick = Signal(), Signal()
         ports = {}
-        for name, member in axi_ports(1).items():
-            ports[f"{'o' if member.flow is Out else 'i'}_{name}"] = getattr(ram, name)
+        for name, member in ram.signature.members.items():
+            ports[f"{'i' if member.flow is Out else 'o'}_{name}"] = getattr(ram, name)
         m.submodules.rnic = Instance(
             "rnic", i_clk=ClockSignal("sync"), i_rst=ResetSignal("sync"), i_tick=tick,
             i_rx_clk=ClockSignal("sync"), i_tx_clk=ClockSignal("sync"),
@@ -132,7 +154,7 @@ class VerilogRnic(Streams):
             i_m_axis_tx_tready=s["tx_ready"],
             i_mdio_i=1, i_uart_rx=1, i_s_axis_samples_tdata=0, i_s_axis_samples_tvalid=0, o_active=active, **ports,
         )  # fmt: skip
-        self.finish(m, platform, connections, tick, active)
+        self.finish(m, platform, self._connections, tick, active)
         return m
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.cocotb_tests.harness.verilog_tops import SimulatedVerilog, VerilogRnic
+from open_rnic.cocotb_tests.harness.verilog_tops import AxiRam, SimulatedVerilog, VerilogRnic, WishboneRam
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.plugins.system_packages import needs
@@ -15,14 +15,18 @@ from open_rnic.cocotb_tests.system.test_many import connected
 from open_rnic.cocotb_tests.system.test_verilog import LINT, VARIABLES, interface, written
 from open_rnic.cocotb_tests.system.test_whole import BOARD, board_and_twin, ping
 from open_rnic.host_driver.rdma import Access
+from open_rnic.rtl.formats.memory_bus import MemoryBus
 
 MEMORY = 1 << 16
 PAGE = Path(__file__).parents[2] / "docs" / "verilog.md"
 CONNECTIONS = shortened("one connection has other blocks", 1, [1, 4])
+RAMS = {MemoryBus.AXI4: AxiRam, MemoryBus.WISHBONE: WishboneRam}
+BUSES = shortened("a build of its own, and test_wishbone_memory.py has random programs", 1, RAMS)
 
 
-def rnic(connections):
-    return written("--with", "rnic", "--connections", str(connections), "--memory", str(MEMORY))
+def rnic(connections, bus=MemoryBus.AXI4):
+    options = {"with": "rnic", "connections": connections, "memory": MEMORY, "memory-bus": bus}
+    return written(*(word for option, value in options.items() for word in (f"--{option}", str(value))))
 
 
 @pytest.mark.parametrize("connections", CONNECTIONS)
@@ -31,8 +35,8 @@ def test_the_file_has_its_origin_and_its_ports(connections):
     [made_by] = re.findall(r"^//   rnic (.*)$", text, re.MULTILINE)
     assert made_by.split() == [
         "verilog", "--with", "rnic", "--connections", str(connections), "--ring", "16384", "--memory", str(MEMORY),
-        "--clock", "50000000", "--baud", "1000000", "--octet-cycles", "1", "--address", "10.0.0.2/24", "--name",
-        "rnic",
+        "--memory-bus", "axi4", "--clock", "50000000", "--baud", "1000000", "--octet-cycles", "1",
+        "--address", "10.0.0.2/24", "--name", "rnic",
     ]  # fmt: skip
     assert "\\$" not in text  # Amaranth's name for a signal without a name
     ports = interface(text, "rnic")
@@ -49,6 +53,7 @@ def test_the_file_has_its_origin_and_its_ports(connections):
     assert set(re.findall(r"`(\w+)`", rows)) == {name for name in names if not name.startswith("m_axi_")}
 
 
+@pytest.mark.parametrize("bus", BUSES)
 @pytest.mark.parametrize(
     "compiler",
     [
@@ -56,8 +61,8 @@ def test_the_file_has_its_origin_and_its_ports(connections):
         pytest.param(["iverilog", "-g2005", "-Wall", "-o", "rnic"], id="icarus", marks=needs("iverilog")),
     ],
 )
-def test_the_file_compiles_without_a_warning(compiler, tmp_path):
-    (tmp_path / "rnic.v").write_text(rnic(1))
+def test_the_file_compiles_without_a_warning(compiler, bus, tmp_path):
+    (tmp_path / "rnic.v").write_text(rnic(1, bus))
     command = [*compiler, "rnic.v"]
     done = subprocess.run(command, cwd=tmp_path, env=VARIABLES, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -69,6 +74,7 @@ def test_the_file_compiles_without_a_warning(compiler, tmp_path):
     [
         (["--with", "rnic", "--lanes", "2"], "--lanes 2 is not for --with rnic"),
         (["--with", "rnic", "--memory", "9"], "a memory of 1 lanes must have a power of 2 of octets from 8 on, not 9"),
+        (["--memory-bus", "wishbone"], "--memory-bus wishbone is for --with rnic"),
         (["--with", "rnic", "--clock", "50"], "clock must be 1000000 to 1000000000 Hz, not 50"),
         (["--with", "rnic", "--octet-cycles", "0"], "octet_cycles must be at least 1, not 0"),
         (["--connections", "4"], "--connections 4 is for --with rnic"),
@@ -80,10 +86,12 @@ def test_options_are_checked(options, message):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"rnic: {message}\n")
 
 
+@pytest.mark.parametrize("bus", BUSES)
 @pytest.mark.parametrize("connections", CONNECTIONS)
-def test_a_peer_connects_pings_and_writes_into_the_memory(connections):
+def test_a_peer_connects_pings_and_writes_into_the_memory(connections, bus):
     async def body():
-        simulated = await SimulatedVerilog.open(VerilogRnic(rnic(connections), connections, MEMORY))
+        top = VerilogRnic(rnic(connections, bus), connections, RAMS[bus](MEMORY))
+        simulated = await SimulatedVerilog.open(top)
         async with board_and_twin(name=simulated) as (board, twin):
             assert len(board.rnic.paths) == connections
             engine = board.tcp.open_device

@@ -178,8 +178,11 @@ def test_frames_of_the_kernel_have_checksums_and_fit_the_mtu(tmp_path):
     capture = tmp_path / "linux.pcapng"
     transfer = asyncio.run(reference_transfer(2_000_000, Faults(drop=0.02), seed=1, capture=capture))
     assert transfer.intact
+    # Linux sends a checksum of 0 as ffff, which is as good (RFC 1624 §3), and tshark calls wrong. If it looked for a
+    # protocol in the random octets, it would mark lost segments as malformed.
     names = ("_ws.malformed", "ip.checksum.status", "tcp.checksum.status")
-    assert {tuple(row) for row in fields(capture, "tcp", *names)} == {("", "1", "1")}
+    rows = fields(capture, "tcp && tcp.checksum != 0xffff", *names, options=["-o", "tcp.desegment_tcp_streams:FALSE"])
+    assert {tuple(row) for row in rows} == {("", "1", "1")}
     lengths = [int(length) for [length] in fields(capture, "frame", "frame.len")]
     assert max(lengths) == 1514
     assert tshark(capture, "-Y", "frame.comment contains dropped")

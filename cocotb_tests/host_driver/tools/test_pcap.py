@@ -37,9 +37,9 @@ def tshark(path, *arguments):
     return done.stdout.splitlines()
 
 
-def fields(path, only, *names):
+def fields(path, only, *names, options=()):
     """Return the values of these fields in the packets that the display filter ``only`` selects."""
-    lines = tshark(path, "-Y", only, "-T", "fields", *(word for name in names for word in ("-e", name)))
+    lines = tshark(path, *options, "-Y", only, "-T", "fields", *(word for name in names for word in ("-e", name)))
     return [line.split("\t") for line in lines]
 
 

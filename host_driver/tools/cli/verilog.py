@@ -10,6 +10,7 @@ import typer
 
 from open_rnic.host_driver.tools.cli.build import ADDRESS, AddressOption
 from open_rnic.host_driver.tools.cli.common import LanesOption, UsageError, whole_file, whole_number
+from open_rnic.rtl.formats.memory_bus import MemoryBus
 
 STORE = 4096  # octets for received ULPDUs, if the engine needs them and no other number is given
 
@@ -26,8 +27,8 @@ _DEFAULTS: dict[Part | None, dict[str, Any]] = {
     None: _DATAPATH,
     Part.RDMA: _DATAPATH | {"sample": 4, "sample_buffer": 4096},
     Part.RNIC: {
-        "connections": 1, "ring": 1 << 14, "memory": 1 << 20, "clock": 50_000_000, "baud": 1_000_000,
-        "octet_cycles": 1, "address": ADDRESS,
+        "connections": 1, "ring": 1 << 14, "memory": 1 << 20, "memory_bus": MemoryBus.AXI4, "clock": 50_000_000,
+        "baud": 1_000_000, "octet_cycles": 1, "address": ADDRESS,
     },
 }  # fmt: skip
 
@@ -64,7 +65,7 @@ def verilog(
         typer.Option(
             "--with",
             help="rdma: add the RDMA engine and the sample writer, with an AXI4 port for their memory. rnic: the whole "
-            "RNIC with its Ethernet MAC, of one lane, with memory on AXI4.",
+            "RNIC with its Ethernet MAC, of one lane, with its memory on AXI4 or Wishbone.",
         ),
     ] = None,
     sample: Annotated[
@@ -102,8 +103,11 @@ def verilog(
         int | None,
         typer.Option(
             metavar="OCTETS", parser=whole_number,
-            help="Of the RNIC: the size of the memory on AXI4, a power of 2; default: 1048576.",
+            help="Of the RNIC: the size of its memory, a power of 2; default: 1048576.",
         ),
+    ] = None,
+    memory_bus: Annotated[
+        MemoryBus | None, typer.Option(help="Of the RNIC: the bus on which its memory is; default: axi4."),
     ] = None,
     clock: Annotated[
         int | None,
@@ -129,13 +133,13 @@ def verilog(
     from open_rnic.host_driver.tools import verilog as writer
     from open_rnic.rtl.mpa.axi import AxiMpaDatapath
     from open_rnic.rtl.rdma.axi import AxiRdmaDatapath
-    from open_rnic.rtl.rnic.axi import AxiRnic
+    from open_rnic.rtl.rnic.plain_rnic import PlainRnic
 
     part = parts[-1] if parts else None
     given = {
         "lanes": lanes, "event_depth": event_depth, "store_and_forward": store_and_forward, "measure": measure,
         "sample": sample, "sample_buffer": sample_buffer, "connections": connections, "ring": ring, "memory": memory,
-        "clock": clock, "baud": baud, "octet_cycles": octet_cycles, "address": address,
+        "memory_bus": memory_bus, "clock": clock, "baud": baud, "octet_cycles": octet_cycles, "address": address,
     }  # fmt: skip
     defaults = _DEFAULTS[part]
     for option, value in given.items():
@@ -149,7 +153,7 @@ def verilog(
     top, usual = {
         None: (AxiMpaDatapath, "mpa_datapath"),
         Part.RDMA: (AxiRdmaDatapath, "rdma_datapath"),
-        Part.RNIC: (lambda clock, address, **rest: AxiRnic(clock_hz=clock, station=address.station, **rest), "rnic"),
+        Part.RNIC: (lambda clock, address, **rest: PlainRnic(clock_hz=clock, station=address.station, **rest), "rnic"),
     }[part]
     name = usual if name is None else name
     try:

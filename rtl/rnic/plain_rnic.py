@@ -1,4 +1,4 @@
-"""A whole RNIC for use in other designs: its memory on AXI4, Ethernet and samples on AXI4-Stream."""
+"""A whole RNIC for use in other designs: its memory on a bus, Ethernet and samples on AXI4-Stream."""
 
 from fractions import Fraction
 
@@ -6,22 +6,25 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.lib.ports import expose
+from open_rnic.rtl.formats.memory_bus import MemoryBus
+from open_rnic.rtl.lib.ports import expose, ports_of
 from open_rnic.rtl.mac.octet_streams import OctetStreams
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.registers import LinkSource
 from open_rnic.rtl.rdma.axi_memory import AxiMemory, axi_ports
 from open_rnic.rtl.rdma.sampling import Samples
+from open_rnic.rtl.rdma.wishbone_memory import WishboneMemory, wishbone_ports
 from open_rnic.rtl.rnic.whole_rnic import WholeRnic
 from open_rnic.rtl.tcp.config import Station
 
-__all__ = ["AxiRnic"]
+__all__ = ["PlainRnic"]
 
+_MASTERS = {MemoryBus.AXI4: (AxiMemory, axi_ports), MemoryBus.WISHBONE: (WishboneMemory, wishbone_ports)}
+_ADDRESSES = {"m_axi_awaddr": 1, "m_axi_araddr": 1, "wb_adr": 4}  # and the octets of which each is the number
 _MDIO = "phy_reset", "mdc", "mdio_o", "mdio_oe", "mdio_i"
-_ADDRESSES = "m_axi_awaddr", "m_axi_araddr"
 
 
-class AxiRnic(wiring.Component):
+class PlainRnic(wiring.Component):
     """A :class:`.WholeRnic` with plain ports, ``clk``, and a synchronous ``rst``. A host uses it over UDP, or a UART.
 
     Parameters
@@ -29,7 +32,8 @@ class AxiRnic(wiring.Component):
     clock_hz : frequency of ``clk``
     connections : 1, or a power of 2 up to 64
     ring : octets of each of a connection's two rings for TCP, a power of 2
-    memory : octets of the memory behind ``m_axi_*``, a power of 2; addresses are below
+    memory : octets of the memory, a power of 2; addresses are below
+    memory_bus : how it is reached
     baud : of the UART
     octet_cycles : of :class:`.OctetStreams`
     station : the addresses after configuration; without them, nothing is sent until a host has set some
@@ -46,8 +50,8 @@ class AxiRnic(wiring.Component):
         See :class:`.PhyControl`. The link counts as up at 1 Gb/s unless a host says otherwise.
     s_axis_samples_*
         From the fabric: a sample of 32 bits in each beat, with ``tdata``, ``tvalid`` and ``tready``.
-    m_axi_*
-        The memory; see :class:`.AxiMemory`.
+    m_axi_* or wb_*
+        The memory; see :class:`.AxiMemory` and :class:`.WishboneMemory`.
     memory_fault : Out, 1 bit
         The memory has reported an error since ``rst``.
     uart_rx, uart_tx : In and out, 1 bit
@@ -59,7 +63,8 @@ class AxiRnic(wiring.Component):
     """
 
     def __init__(self, *, clock_hz: int = 50_000_000, connections: int = 1, ring: int = 1 << 14,
-                 memory: int = 1 << 16, baud: int = 1_000_000, octet_cycles: int = 1,
+                 memory: int = 1 << 16, memory_bus: MemoryBus = MemoryBus.AXI4,
+                 baud: int = 1_000_000, octet_cycles: int = 1,
                  station: Station | None = None):  # fmt: skip
         if not 1_000_000 <= clock_hz <= 1_000_000_000:
             raise ValueError(f"clock must be 1000000 to 1000000000 Hz, not {clock_hz!r}")
@@ -71,6 +76,9 @@ class AxiRnic(wiring.Component):
             memory=memory, outside=True, samples=Samples.PORT, period=Fraction(clock_hz, baud), station=station,
         )  # fmt: skip
         self.memory = memory
+        master, ports = _MASTERS[memory_bus]
+        self.master = master(1)
+        self.memory_ports = ports(1)
         of_phy = self.rnic.signature.members
         super().__init__({
             "tick": In(1), "rx_clk": In(1), "tx_clk": In(1),
@@ -79,20 +87,20 @@ class AxiRnic(wiring.Component):
             "m_axis_tx_tdata": Out(8), "m_axis_tx_tlast": Out(1), "m_axis_tx_tvalid": Out(1), "m_axis_tx_tready": In(1),
             **{name: of_phy[name] for name in _MDIO},
             "s_axis_samples_tdata": In(32), "s_axis_samples_tvalid": In(1), "s_axis_samples_tready": Out(1),
-            **axi_ports(1), "memory_fault": Out(1),
+            **self.memory_ports, "memory_fault": Out(1),
             "uart_rx": In(1, init=1), "uart_tx": Out(1, init=1), "irq": Out(1), "active": Out(1),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.rnic = rnic = self.rnic
-        m.submodules.memory = memory = AxiMemory(1)
+        m.submodules.memory = memory = self.master
         wiring.connect(m, rnic.memory, memory.port)
-        expose(m, memory, self, (name for name in axi_ports(1) if name not in _ADDRESSES))
-        m.d.comb += [
-            self.m_axi_awaddr.eq(memory.m_axi_awaddr & (self.memory - 1)),
-            self.m_axi_araddr.eq(memory.m_axi_araddr & (self.memory - 1)),
-        ]
+        expose(m, memory, self, (name for name in self.memory_ports if name not in _ADDRESSES))
+        ours = ports_of(self)
+        for path, address in ports_of(memory).items():
+            if path[0] in _ADDRESSES:
+                m.d.comb += ours[path].eq(address & (self.memory // _ADDRESSES[path[0]] - 1))
         expose(m, rnic, self, (*_MDIO, "irq", "active"))
         m.d.comb += [
             rnic.tick.eq(self.tick),

@@ -1,0 +1,1 @@
+"""The core for FuseSoC: its description, its generator and its testbench."""
