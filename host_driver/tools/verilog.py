@@ -44,7 +44,8 @@ def module(component: Any, name: str, options: Mapping[str, str]) -> str:
     number = options.get("connections", "1")
     users = "one connection" if number == "1" else f"{number} connections"
     streams = "AXI4-Stream" if part == "rnic" else "AXI4-Stream and AXI4-Lite"
-    buses = f"AXI4{' and' if part == 'rnic' else ','} {streams}" if part else streams
+    memory = {"wishbone": "Wishbone"}.get(options.get("memory-bus", ""), "AXI4")
+    buses = f"{memory}{' and' if part == 'rnic' else ','} {streams}" if part else streams
     header = f"""\
 // SPDX-License-Identifier: Apache-2.0
 //
