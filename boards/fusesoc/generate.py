@@ -4,7 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import yaml
+try:
+    import yaml
+except ImportError:
+    sys.exit("PyYAML is missing for the python3 in the PATH, which runs generators: FuseSoC itself needs it, too")
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
-// A self-checking testbench for the module of `rnic verilog --with rnic`, in Verilog (IEEE 1364-2005) but for $fatal: the RNIC at
-// 10.0.0.2 answers an ARP request, and then a ping.
+// A self-checking testbench for the module of `rnic verilog --with rnic`: the RNIC at 10.0.0.2 answers an ARP request, and
+// then a ping. It is Verilog (IEEE 1364-2005), but for $fatal.
 //
 // The last line is "PASS: 2 frames". If a test fails, a line begins with "FAIL", and the exit code is not 0.
 `default_nettype none
