@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import hypothesis
 import pytest
 from cocotb.regression import TestGenerator
 
@@ -21,6 +22,10 @@ from open_rnic.host_driver.builds.folders import built
 from open_rnic.host_driver.tools import cli
 
 HITS = pytest.StashKey[coverage.Hits]()
+
+# No time is too long: machines differ.
+hypothesis.settings.register_profile("any", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("any")
 
 
 def pytest_addoption(parser):

@@ -59,7 +59,7 @@ class Line:
         raise AssertionError(f"not done after {steps} steps")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 1 << 32),
     chance=st.sampled_from([0, 1e-4, 3e-4]),

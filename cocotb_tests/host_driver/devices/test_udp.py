@@ -65,7 +65,7 @@ class Network:
         raise AssertionError(f"not done after {steps} steps")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 1 << 32),
     chance=st.sampled_from([0, 0.02, 0.2]),

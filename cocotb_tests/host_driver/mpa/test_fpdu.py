@@ -73,7 +73,6 @@ def cut(stream: bytes, seed: int) -> list[bytes]:
 
 
 @given(st.lists(lengths, max_size=5), offsets, st.booleans(), st.booleans(), st.integers())
-@settings(deadline=None)
 def test_framed_ulpdus_are_recovered_however_the_stream_is_cut(sizes, offset, markers, crc, seed):
     sent = [random.Random(size).randbytes(size) for size in sizes]
     framer = FpduFramer(markers=markers, crc=crc, offset=offset)
@@ -87,7 +86,7 @@ def test_framed_ulpdus_are_recovered_however_the_stream_is_cut(sizes, offset, ma
 
 
 @given(lengths, offsets, st.booleans())
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_fpdus_match_the_rfc(length, offset, markers):
     ulpdu = random.Random(length).randbytes(length)
     assert FpduFramer(markers=markers, crc=True, offset=offset).frame(ulpdu) == word_by_word(ulpdu, offset, markers)
@@ -157,7 +156,7 @@ def test_every_single_flipped_bit_is_found(length, offset, markers):
 
 
 @given(lengths, offsets, st.booleans(), st.integers(0, 1 << 20))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_one_flipped_bit_in_any_fpdu_is_found(length, offset, markers, bit):
     check_flip(length, offset, markers, bit)
 
@@ -210,7 +209,6 @@ def test_mulpdu_of_usual_segments(emss, without, with_markers):
 
 
 @given(st.integers(160, 9000), offsets, st.booleans())
-@settings(deadline=None)
 def test_an_fpdu_of_mulpdu_fits_its_segment(emss, offset, markers):
     framer = FpduFramer(markers=markers, crc=True, offset=offset)
     assert len(framer.frame(bytes(mulpdu(emss, markers=markers)))) <= emss
@@ -231,7 +229,6 @@ def test_no_emss_gives_a_mulpdu_that_needs_a_pad(markers):
 
 
 @given(st.integers(1, 65535), offsets, st.booleans(), st.booleans())
-@settings(deadline=None)
 def test_an_fpdu_of_mulpdu_has_no_pad(emss, offset, markers, crc):
     framer = FpduFramer(markers=markers, crc=crc, offset=offset)
     length = mulpdu(emss, markers=markers)
