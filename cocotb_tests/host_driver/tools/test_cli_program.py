@@ -129,6 +129,15 @@ def test_ctrl_c_during_elaboration_causes_no_warning():
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.fixture
+def heeds_ctrl_c():
+    """SIGINT is not ignored, as it is in what a shell without a terminal has put into the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_while_workers_start_reaches_only_the_parent():
     started = []
 
@@ -146,6 +155,7 @@ def test_ctrl_c_while_workers_start_reaches_only_the_parent():
     assert (child.returncode, out) == (0, "still here\n")
 
 
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_at_the_end_of_a_task_is_not_lost(capsys):
     async def part():
         signal.raise_signal(signal.SIGINT)
