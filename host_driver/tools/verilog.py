@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from open_rnic.host_driver.devices.sim.build import verilog
+from open_rnic.rtl.formats.memory_bus import MemoryBus
 
 __all__ = ["check_name", "module"]
 
@@ -44,7 +45,7 @@ def module(component: Any, name: str, options: Mapping[str, str]) -> str:
     number = options.get("connections", "1")
     users = "one connection" if number == "1" else f"{number} connections"
     streams = "AXI4-Stream" if part == "rnic" else "AXI4-Stream and AXI4-Lite"
-    memory = {"wishbone": "Wishbone"}.get(options.get("memory-bus", ""), "AXI4")
+    memory = "Wishbone" if options.get("memory-bus") == MemoryBus.WISHBONE else "AXI4"
     buses = f"{memory}{' and' if part == 'rnic' else ','} {streams}" if part else streams
     header = f"""\
 // SPDX-License-Identifier: Apache-2.0
