@@ -266,6 +266,11 @@ class Connection:
                 self._transport.close(reset=reset or action.reset)
                 self._observe(Closed())
 
+    async def cleared(self) -> None:
+        """After ``close``, wait until both ends have closed, and a device with TCP has reset the data path."""
+        if isinstance(self._transport, AttachedTransport):
+            await self._transport.cleared()
+
     async def __aenter__(self) -> Self:
         return self
 

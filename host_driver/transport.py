@@ -64,6 +64,9 @@ class AttachedTransport(Transport, Protocol):
     async def octets(self) -> int:
         """Return the number of octets that the data path has been given."""
 
+    async def cleared(self) -> None:
+        """After ``close``, wait until both ends have closed, and the data path has given up what all of them share."""
+
     async def finished(self) -> None:
         """Wait until the data path has been given all octets of the peer. Raises OSError if the connection is lost."""
 

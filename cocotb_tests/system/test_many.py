@@ -12,7 +12,7 @@ from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.system.test_whole import BOARD, PEER, board_and_twin
 from open_rnic.host_driver import rdma
-from open_rnic.host_driver.errors import MpaConnectionError
+from open_rnic.host_driver.errors import MpaConnectionError, RejectedError
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.net.pipe import Faults
 from open_rnic.host_driver.observer import Counted, Direction, silent
@@ -242,7 +242,7 @@ def test_samples_reach_one_peer_after_another_beside_other_connections():
                     await exchange(board, *others, random.Random(n))
                     assert (await streaming).octets == 4 * count
                     assert await reading == b"".join(number.to_bytes(4, "little") for number in range(count))
-                    with pytest.raises(RdmaError):
+                    with pytest.raises(RejectedError):
                         await refused
 
     run(body())

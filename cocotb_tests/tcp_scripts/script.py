@@ -137,19 +137,27 @@ class Case:
         return f"{self.file.removesuffix('.toml')}: {self.name}"
 
     @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of all its scripts, in their order."""
+        return tuple(step for script in self.scripts for step in script.steps)
+
+    @property
     def needs_the_twin(self) -> bool:
         """Whether the RTL lacks by design something that the case needs."""
         return any(each != "partial reads" for each in self.needs)
 
     @property
     def fits_the_path(self) -> bool:
-        """Whether the network path in RTL can play the case, with the parameters that it is built with."""
-        return not self.needs and not self.config
+        """Whether the network path in RTL can play the case, with the parameters that it is built with.
+
+        The simulated path counts its ticks modulo 2**16, and takes 32 cycles for each, so no step may take days.
+        """
+        return not self.needs and not self.config and all(step.delay < 1 << 16 for step in self.steps)
 
     @property
     def duration(self) -> int:
         """The time from the first to the last step in ms."""
-        return sum(step.delay for script in self.scripts for step in script.steps)
+        return sum(step.delay for step in self.steps)
 
 
 def _take(pattern: str, text: str) -> tuple[re.Match | None, str]:

@@ -434,6 +434,12 @@ class Connection:
         self._end(ClosedError(By.LOCAL))
         await self._over()
 
+    async def cleared(self) -> None:
+        """After the end, wait until the device has its own again, for at most ``Options.linger`` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.options.linger):
+                await self._lower.cleared()
+
     async def until(self, holds: Callable[[], bool]) -> None:
         """Look at memory until this holds: an RDMA Write of the peer makes no event.
 

@@ -121,14 +121,16 @@ class SampleWriter:
     async def accept(cls, request: ConnectionRequest, delivery: Delivery | None = None) -> Self:
         """Accept a ``SampleReader`` with the place of a new head.
 
-        A request whose private data is no place of a ring, or of a ring for which ``delivery`` makes no sense, is
-        rejected, and raises ValueError. Raises ValueError, too, if the device has no sample writer or another of its
-        connections has it, and the errors of ``ConnectionRequest.accept``.
+        A request is rejected, and raises ValueError, if its private data is no place of a ring, or of a ring for which
+        ``delivery`` makes no sense, if the device has no sample writer, and if another of its connections has it: a
+        Reply arrives even where frames are lost, as a reset does not. Raises the errors of
+        ``ConnectionRequest.accept``, too.
         """
         delivery = delivery or Delivery()
         try:
             ring = Place.decode(request.private_data)
             delivery.check(ring)
+            await _take_writer(request.device)
         except ValueError:
             await request.reject()
             raise
@@ -156,11 +158,7 @@ class SampleWriter:
         delivery = delivery or Delivery()
         delivery.check(ring)
         device = connection.device
-        if not await _has(device, "SAMPLE", sample_registers.IDENTITY):
-            raise ValueError(f"the {device.name} device of this connection has no sample writer")
-        await device.set("SAMPLE_CONTROL", 0)  # takes it
-        if _REGISTERS["SAMPLE_STATUS"]["taken"].get(await device.get("SAMPLE_STATUS")):
-            raise ValueError("another connection of the device has its sample writer")
+        await _take_writer(device)
         if await device.get_wide("SAMPLE_TAIL"):
             raise ValueError("the sample writer of this connection has written to its ring already")
         place = delivery.bell_place or Place(0, 0, 0)
@@ -241,6 +239,7 @@ class SampleWriter:
 
     async def __aexit__(self, *failure: Any) -> None:
         await self.connection.__aexit__(*failure)
+        await self.connection.cleared()  # another connection can have the sample writer now
         self._head.deregister()
 
 
@@ -414,6 +413,15 @@ def _head_of(private_data: bytes) -> Place:
 
 def _word(register: str, **fields: int) -> int:
     return sum(_REGISTERS[register][name].put(int(value)) for name, value in fields.items())
+
+
+async def _take_writer(device: Device) -> None:
+    """Take the device's sample writer for a connection, which may have it already; raises ValueError if it cannot."""
+    if not await _has(device, "SAMPLE", sample_registers.IDENTITY):
+        raise ValueError(f"the {device.name} device of this connection has no sample writer")
+    await device.set("SAMPLE_CONTROL", 0)  # takes it
+    if _REGISTERS["SAMPLE_STATUS"]["taken"].get(await device.get("SAMPLE_STATUS")):
+        raise ValueError("another connection of the device has its sample writer")
 
 
 async def _has(device: Device, page: str, identity: int) -> bool:

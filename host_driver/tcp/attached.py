@@ -8,18 +8,19 @@ from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv4Interface
 from typing import Protocol, Self, cast
 
-from open_rnic.host_driver.device import AttachedDevice, Device
+from open_rnic.host_driver.device import AttachedDevice, Device, DeviceError
 from open_rnic.host_driver.lib.waiting import Gate
 from open_rnic.host_driver.tcp.engine import EngineConnection, EngineStatus, EngineTcp, Row
 from open_rnic.rtl.registers import WORD, words_of
 from open_rnic.rtl.tcp.config import Station
 from open_rnic.rtl.tcp.registers import BY_NAME
-from open_rnic.rtl.tcp.words import Command
+from open_rnic.rtl.tcp.words import Command, State
 
 __all__ = ["AttachedTcp", "PathRegisters", "RegisterTcp"]
 
 _PATIENCE = 1.0  # seconds for the last commands
 _STATUS, _COMMAND = BY_NAME["STATUS"], BY_NAME["COMMAND"]
+_BOTH_CLOSED = State.CLOSING | State.LAST_ACK | State.TIME_WAIT
 
 
 class PathRegisters(Protocol):
@@ -163,6 +164,7 @@ class AttachedConnection(EngineConnection):
         super().__init__(tcp, row)
         self._registers = tcp.registers
         self._path = tcp.paths[row.number]
+        self._cleared = asyncio.Event()
 
     async def attach(self, device: AttachedDevice) -> None:
         """See AttachedTransport."""
@@ -172,6 +174,33 @@ class AttachedConnection(EngineConnection):
     async def begin(self) -> None:
         """See AttachedTransport."""
         await self._registers.let_pass(self._row.number, True)
+
+    def close(self, *, reset: bool) -> None:
+        """See Transport."""
+        has_ended = self._has_ended()  # if so, the next connection may have its place from here on
+        super().close(reset=reset)
+        self._tcp.later(self._clear(has_ended))
+
+    async def _clear(self, has_ended: bool) -> None:
+        """Reset the data path when nothing passes it any more: it gives up what all data paths share."""
+        tcp, row = self._tcp, self._row
+
+        def is_ours() -> bool:
+            return tcp.rows[row.number] is row
+
+        await tcp.device.gate.until(lambda: has_ended or self._has_ended() or not is_ours())
+        if has_ended or is_ours():  # otherwise, the next connection has reset it, or will
+            with contextlib.suppress(DeviceError):
+                await self._path.set_fields("CONTROL", reset=1)
+        self._cleared.set()
+
+    def _has_ended(self) -> bool:
+        """Whether both ends have sent all of their octets."""
+        return self._tcp.ended(self._row) or bool(self._tcp.status(self._row) & _BOTH_CLOSED)
+
+    async def cleared(self) -> None:
+        """See AttachedTransport."""
+        await self._cleared.wait()
 
     async def packets(self) -> int:
         """See AttachedTransport."""
