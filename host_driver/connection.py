@@ -453,9 +453,12 @@ class Connection:
     async def _count(self, transport: AttachedTransport) -> list[Action]:
         if not self._life.startup_left and not await self._startup_leaves(transport):
             return []
-        before = await self.device.get("TX_STALLS")
-        left, made = await transport.packets() - self._startup_packets, await self.device.get("TX_FPDUS")
-        at_rest = left == made and before == await self.device.get("TX_STALLS")
+        get = self.device.get
+        before, packets, made, after = await asyncio.gather(  # begin in this order, and pass in few requests
+            get("TX_STALLS"), transport.packets(), get("TX_FPDUS"), get("TX_STALLS")
+        )
+        left = packets - self._startup_packets
+        at_rest = left == made and before == after
         if (more := left - self._life.fpdus_left) > 0:
             self._observe(Counted(Direction.TX, more))
         return self._life.left(left, at_rest=at_rest)

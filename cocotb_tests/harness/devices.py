@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from contextlib import asynccontextmanager
 
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
@@ -18,6 +19,17 @@ def run(body, seconds=HANG):
             await body
 
     asyncio.run(limited())
+
+
+@asynccontextmanager
+async def closing(*ends):
+    """Close these ends at once, as an end waits for its peer to close."""
+    try:
+        yield
+    except BaseException:
+        await asyncio.gather(*(end.abort() for end in ends))
+        raise
+    await asyncio.gather(*(end.close() for end in ends))
 
 
 def running(process):

@@ -52,8 +52,8 @@ def test_200_fpdu_streams_end_in_the_rtl_as_in_the_software(lanes):
     assert outcomes_of(FpdusRtl, range(nth, nth + 1), lanes=lanes) == {"same as the software": 40}
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_20000_random_and_mutated_frames_do_no_harm(part):
+@pytest.mark.parametrize("part", shortened("more random frames", 1, range(4)))
+def test_5000_random_and_mutated_frames_do_no_harm(part):
     outcomes = outcomes_of(Tcp, range(10 * part, 10 * (part + 1)))
     kinds = [outcomes[kind] for kind in ("random", "mutated", "forged")]
     assert outcomes.total() == 5000

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from open_rnic.cocotb_tests.harness.devices import run
+from open_rnic.cocotb_tests.harness.devices import closing, run
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.serial.simulated import Noise, SimulatedBoardDevice
@@ -42,7 +42,8 @@ def test_programs_run_unchanged_with_the_engine_of_a_board():
     async def body():
         async with await rdma.listen() as listener:
             connecting = asyncio.create_task(rdma.connect(*listener.address[:2], device=board))
-            async with await (await listener.request()).accept() as peer, await connecting as ours:
+            peer, ours = await (await listener.request()).accept(), await connecting
+            async with closing(peer, ours):
                 assert isinstance(ours._stream, OffloadStream)
                 serving = asyncio.create_task(rping.server(peer))
                 assert await rping.client(ours, count=2, size=100, validate=True) == 2
@@ -56,7 +57,8 @@ def test_a_peer_reads_and_writes_the_memory_of_a_board():
     async def body():
         async with await rdma.listen(device=board) as listener:
             connecting = asyncio.create_task(rdma.connect(*listener.address[:2]))
-            async with await (await listener.request()).accept() as ours, await connecting as peer:
+            ours, peer = await (await listener.request()).accept(), await connecting
+            async with closing(ours, peer):
                 memory = DeviceBuffer(ours.device, 3000)
                 memory.write(b"of the board")
                 region = ours.register(memory, ALL)

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+from open_rnic.cocotb_tests.harness.devices import closing
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.cocotb_tests.plugins.limits import HANG
@@ -42,7 +43,7 @@ async def connected(board, twin, *, active=False, markers=False, crc=True, priva
         assert request.private_data == private
         passive, initiating = await request.accept(private[::-1]), await connecting
     assert initiating.negotiated.private_data == private[::-1]
-    async with passive, initiating:
+    async with closing(passive, initiating):
         yield (initiating, passive) if active else (passive, initiating)
 
 
@@ -119,13 +120,8 @@ async def all_connected(board, twin, connections, keep_alive=None):
         active = tasks.create_task(opened(PEER.ip, theirs, ours))
     passive, active = passive.result(), active.result()
     pairs = [*passive, *(ends[::-1] for ends in active)]
-    ends = [end for pair in pairs for end in pair]
-    try:
+    async with closing(*(end for pair in pairs for end in pair)):
         yield pairs
-    except BaseException:
-        await asyncio.gather(*(end.abort() for end in ends))
-        raise
-    await asyncio.gather(*(end.close() for end in ends))
 
 
 @long("more connections than boards have, over the same path")
@@ -255,6 +251,8 @@ def test_a_connection_beyond_the_last_is_refused():
                 await stack.enter_async_context(connected(board, twin, active=True))
             with pytest.raises(MpaConnectionError, match="all 4 connections of the device are in use"):
                 await rdma.connect(str(PEER.ip), 7, tcp=board.tcp, device=board.tcp.open_device)
+            while await board.rnic.get("CHANGED"):  # what the host has seen is cleared, so the interrupt ends
+                await asyncio.sleep(0.01)
 
     run(body())
 

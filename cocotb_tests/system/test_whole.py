@@ -12,6 +12,7 @@ from ipaddress import IPv4Interface
 
 import pytest
 
+from open_rnic.cocotb_tests.harness.devices import closing
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.cocotb_tests.plugins.limits import HANG
@@ -117,9 +118,9 @@ def test_a_listener_of_a_board_with_one_connection_serves_one_peer_after_the_oth
                         await theirs.send(bytes([n]))
                         assert bytes(await ours.receive()) == bytes([n])
                         one, other = (ours, theirs) if first == "board" else (theirs, ours)
-                        closing = asyncio.create_task(one.close())
+                        ending = asyncio.create_task(one.close())
                         assert await other.disconnected() is None
-                        await asyncio.gather(closing, other.close())
+                        await asyncio.gather(ending, other.close())
 
     run(body())
 
@@ -131,7 +132,8 @@ def test_a_program_sees_in_its_memory_what_a_peer_writes_into_that_of_the_board_
             engine = board.tcp.open_device
             async with await rdma.listen(*place, RESPONDER, device=engine, tcp=board.tcp) as listener:
                 connecting = asyncio.create_task(rdma.connect(*place, INITIATOR, tcp=twin))
-                async with await (await listener.request()).accept() as ours, await connecting as theirs:
+                ours, theirs = await (await listener.request()).accept(), await connecting
+                async with closing(ours, theirs):
                     memory = bytearray(100)
                     region = ours.register(memory, Access.LOCAL_WRITE | Access.REMOTE_WRITE)
                     await board.rnic.get("IDENTITY")  # behind the registration

@@ -125,7 +125,7 @@ class RegisterBank(wiring.Component):
                         m.d.comb += [port.eq(written), ports[name, "push"].eq(writes)]
                         continue
                     case Access.CLEAR:
-                        m.d.comb += ports[name, f"clear_{field.name}"].eq(writes & written)
+                        m.d.comb += ports[name, f"clear_{field.name}"].eq(Mux(writes, written, 0))
                     case Access.RW if name not in self.outside:
                         with m.If(self.reset):
                             m.d.sync += port.eq(field.reset)

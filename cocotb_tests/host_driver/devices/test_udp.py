@@ -14,6 +14,7 @@ from open_rnic.cocotb_tests.harness.rnic_model import RnicModel
 from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.host_driver.device import DeviceError, Ulpdu
 from open_rnic.host_driver.devices import names, open_device
+from open_rnic.host_driver.devices.serial.driver import LATE
 from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError
 from open_rnic.host_driver.devices.udp.board import parameters
 from open_rnic.host_driver.devices.udp.datagrams import KernelDatagrams, datagrams
@@ -129,6 +130,16 @@ def test_an_interrupt_is_one_from_after_the_wait_began(connections):
     before = driver.looks
     network.run(lambda: driver.looks > before + 2)
     assert driver.engines_seen[-1] <= before
+
+
+def test_a_device_that_has_nothing_to_report_but_a_change_of_its_link_is_asked_less_and_less_often():
+    driver = RnicDriver(Exchange(7, PACE, LATENCY))
+    driver.open(2)
+    network = Network(driver, RnicModel(random.Random(1)), random.Random(1), 0)
+    network.rnic.registers[RNIC.address("RNIC_PENDING") // 4] = rnic_registers.BY_NAME["RNIC_PENDING"]["mac"].mask
+    driver.curious = True
+    network.run(lambda: driver.looks == 100)
+    assert network.now > 90 * LATE
 
 
 def test_packets_pass_on_each_of_64_connections():

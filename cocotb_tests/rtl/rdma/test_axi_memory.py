@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from open_rnic.cocotb_tests.plugins.lengths import widths
 from open_rnic.cocotb_tests.rtl.rdma.memory_programs import segment_in_bursts, transfers_equal_the_model
 from open_rnic.cocotb_tests.rtl.rdma.streams import give, now_and_then, pass_cycles, run, take, until
 from open_rnic.rtl.lib.lanes import LANES
@@ -128,7 +129,7 @@ class Bus:
 
 @pytest.mark.parametrize("latency", [0, 30])
 @pytest.mark.parametrize("chance", [0.0, 0.4])
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", widths(*LANES))
 def test_programs_of_writes_and_reads_equal_the_model(lanes, chance, latency):
     bus = Bus(lanes, lanes, chance, latency, outstanding=4)
     transfers_equal_the_model(bus, seed=lanes + latency)

@@ -110,7 +110,7 @@ def _result(interrupts: int) -> dict[str, int]:
 
 
 _CONTROL, _STATUS = _rings(("rx_frames",), ("tx_frames",), "ticks")
-WHOLE = Layout(_CONTROL | {"up": 1}, _STATUS | {"active": 1}, (256, 1024))  # ``up``: the cable is in
+WHOLE = Layout(_CONTROL | {"up": 1}, _STATUS | {"active": 1}, (64, 1024))  # ``up``: the cable is in
 SOC = Layout({**WHOLE.control, **_access(8)}, {**WHOLE.status, **_result(1)}, WHOLE.slices)  # its bus is there, too
 BOARD = Layout(
     {"to_board_posted": 16, "from_board_freed": 16},

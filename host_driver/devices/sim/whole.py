@@ -31,7 +31,7 @@ _GAP = 12  # octets between two frames (IEEE 802.3 §4A.4.2)
 _GMII_HZ = 125_000_000
 _UART = 21  # clock cycles of the core in a bit of the UART, which nothing is connected to
 LATENCY = 20  # cycles of the core from a read of a memory outside to its word, at least
-_QUIET = 1 << 11  # cycles of GMII without anything to see, after which nothing more is expected to happen
+_QUIET = 1 << 10  # cycles of GMII without anything to see, after which nothing more is expected to happen
 
 
 class GmiiCable(wiring.Component):  # type: ignore[misc]

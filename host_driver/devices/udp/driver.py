@@ -113,7 +113,7 @@ class RnicDriver(LinkDriver):
     Attributes
     ----------
     looks : number of the last look that was sent
-    path_seen, mac_seen, engines_seen : the numbers of the last looks that found an interrupt pending
+    path_seen, engines_seen : the numbers of the last looks that found an interrupt pending
 
     """
 
@@ -121,7 +121,7 @@ class RnicDriver(LinkDriver):
         super().__init__(exchange)
         self.paths: list[DataPath] = []
         self.looks = 0
-        self.path_seen = self.mac_seen = 0
+        self.path_seen = 0
         self.engines_seen: list[int] = []
         self._looks_at: tuple[str, ...] = ()
         self._answered_looks = 0
@@ -203,10 +203,9 @@ class RnicDriver(LinkDriver):
         events, engines, streams = (joined(words[at : at + each]) for at in range(0, len(words), each))
         if _PENDING["rings"].get(pending):
             raise LinkFailureError("the memory of TCP's rings has failed")
-        if _PENDING["path"].get(pending):
+        path_pending = _PENDING["path"].get(pending)
+        if path_pending:
             self.path_seen = number
-        if _PENDING["mac"].get(pending):
-            self.mac_seen = number
         for n, path in enumerate(self.paths):
             if number <= path.ignores:
                 continue
@@ -218,9 +217,9 @@ class RnicDriver(LinkDriver):
                 self._read_words(path)
             found = (events | streams) >> n & 1
             path.quiet = 0 if found or path.reads_events or path.reads_words else path.quiet + 1
-        # The interrupt of an engine for which nobody waits may stay pending.
+        # The MAC's interrupt stays pending, as nobody waits for it, and so may that of an engine.
         engines &= sum(bool(path.waiting) << n for n, path in enumerate(self.paths))
-        return bool(pending | events | engines | streams)
+        return bool(path_pending | events | engines | streams)
 
     def _own(self, page: Page, register: str, then: Callable[[int], None]) -> None:
         """Read a register, and do something with its value."""
