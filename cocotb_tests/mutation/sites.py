@@ -18,7 +18,7 @@ import operator
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -156,8 +156,18 @@ def add(m: Module, domain: str, given: Any) -> None:
     for each in _statements(given):
         key = getattr(each, "_mutant", None)
         here = _is(key) if key else None
-        with nullcontext() if here is None else m.If(~here):
+        with nullcontext() if here is None else _except_in(m, here):
             m.d[domain] += each
+
+
+@contextmanager
+def _except_in(m: Module, here: Value) -> Iterator[None]:
+    """A context for an assignment that this mutant lacks, also between the states of an FSM, where no If may stand."""
+    context, m._ctrl_context = m._ctrl_context, None
+    with m.If(~here):
+        yield
+    m._flush_ctrl()  # the next State looks for its FSM
+    m._ctrl_context = context
 
 
 def unless(site: int, m: Module) -> AbstractContextManager[None]:

@@ -4,6 +4,8 @@ import ast
 from collections import Counter
 
 import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.sim import Simulator
 
 from open_rnic.cocotb_tests.mutation import __main__ as mutation
 from open_rnic.cocotb_tests.mutation import sites, tests
@@ -99,6 +101,31 @@ def test_an_invalid_option_is_named(arguments, message, capsys):
     with pytest.raises(SystemExit):
         mutation.main(arguments)
     assert message in capsys.readouterr().err
+
+
+def test_an_assignment_between_the_states_of_an_fsm_has_a_mutant_without_it(monkeypatch):
+    here, output = Signal(), Signal()
+    monkeypatch.setattr(sites, "_is", lambda key: here)
+    statement = output.eq(1)
+    statement._mutant = "output.eq(1) -> nothing"
+    m = Module()
+    with m.FSM():
+        with m.State("One"):
+            m.next = "Other"
+        sites.add(m, "comb", [statement])
+        with m.State("Other"):
+            m.next = "One"
+
+    async def look(ctx):
+        for chosen in (0, 1):
+            ctx.set(here, chosen)
+            await ctx.tick()
+            assert ctx.get(output) == 1 - chosen
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(look)
+    simulator.run()
 
 
 BENCH = '''\
