@@ -1,8 +1,13 @@
-"""All signals have names, so that netlists, timing reports and waveforms can be related to the source."""
+"""Rules for the whole RTL: all signals have names, and no operation drops bits that its author meant.
+
+With names, netlists, timing reports and waveforms can be related to the source.
+"""
 
 from fractions import Fraction
 
 import pytest
+from amaranth.hdl import Const
+from amaranth.hdl._ast import Operator
 
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
@@ -11,6 +16,7 @@ from open_rnic.rtl.link.top import UartDatapath
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
 from open_rnic.rtl.rdma.axi import AxiRdmaDatapath
 from open_rnic.rtl.rnic.shared_datapath import SharedDatapath
+from open_rnic.rtl.rnic.shared_rnic import SharedRnic
 
 # Those of the short run, then those whose blocks are in one of them, too.
 DESIGNS = {
@@ -20,6 +26,7 @@ DESIGNS = {
     "transmit-2": lambda: transmit(2),
     "receive-1": lambda: receive(1),
     "shared-4": lambda: SharedDatapath(4, 4096, 4096, 4),
+    "rnic-1": lambda: SharedRnic(4, memory=4096),
     "axi-1": lambda: AxiMpaDatapath(1),
     "axi-4": lambda: AxiMpaDatapath(4),
     "axi-rdma-1": lambda: AxiRdmaDatapath(1),
@@ -28,6 +35,23 @@ DESIGNS = {
 }
 
 
-@pytest.mark.parametrize("design", shortened("a design whose blocks are in another one", 6, DESIGNS))
-def test_every_signal_has_a_name(design):
+@pytest.fixture
+def short_ands(monkeypatch):
+    """The places where 1 bit and several bits are combined with &, which leaves the lowest bit alone."""
+    found = []
+    made = Operator.__init__
+
+    def make(self, operator, operands, *, src_loc_at=0):
+        made(self, operator, operands, src_loc_at=src_loc_at + 1)
+        variable = [each for each in self.operands if not isinstance(each, Const)]
+        if operator == "&" and len(variable) == 2 and sorted(len(each) > 1 for each in variable) == [False, True]:
+            found.append(self.src_loc)
+
+    monkeypatch.setattr(Operator, "__init__", make)
+    return found
+
+
+@pytest.mark.parametrize("design", shortened("a design whose blocks are in another one", 7, DESIGNS))
+def test_every_signal_has_a_name_and_no_flag_masks_a_word(design, short_ands):
     assert "$signal" not in to_rtlil(DESIGNS[design]())
+    assert not short_ands

@@ -28,7 +28,8 @@ class Turns(Component):
         m = Module()
         left = Signal(range(self.every), init=self.every - 1)  # choices before the next by turn
         behind = Signal(self.size, init=-1)  # those behind the one that had its turn last
-        later, pool = Signal(self.size), Signal(self.size)
+        later = Signal(self.size)
+        pool = Signal(self.size)
         m.d.comb += [
             later.eq(self.waits & behind),
             pool.eq(Mux(later.any() & (left == 0), later, self.waits)),

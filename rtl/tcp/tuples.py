@@ -76,7 +76,8 @@ class Tuples(wiring.Component):
         compared = Signal()  # the comparisons belong to row ``before``
         before = Signal(range(rows + 1))
         exact = Signal()  # the hit is no listener
-        finds, listens = Signal(groups), Signal(groups)  # in which group
+        finds = Signal(groups)  # in which group
+        listens = Signal(groups)  # in which group, for a listener
         for n in range(groups):
             same_address, same_ports, same_port, open_address, open_port = (
                 Signal(name=f"{name}_{n}") for name in
