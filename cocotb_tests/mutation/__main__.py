@@ -33,7 +33,7 @@ BLOCKS = (
 )  # fmt: skip
 SYSTEM = (
     "test_stream_mode.py", "test_axi.py", "test_registers.py", "test_fence.py", "test_errors.py", "test_vectors.py",
-    "test_datapath.py", "test_linked.py",
+    "test_datapath.py", "test_linked.py", "test_shared.py",
 )  # fmt: skip
 # For each file without tests of its blocks, the test of the system that covers it.
 OWN = {

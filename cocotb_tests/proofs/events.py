@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The event FIFO does not lose an event without reporting the loss (rtl/mpa/events.py)."""
 
 from amaranth.asserts import AnySeq
@@ -130,7 +131,7 @@ class Flag(Component):
     Mutant(
         "any write clears the flag",
         RegisterBank,
-        'clear_{field.name}"].eq(writes & written)',
+        'clear_{field.name}"].eq(Mux(writes, written, 0))',
         'clear_{field.name}"].eq(writes)',
     ),
     name="flag",

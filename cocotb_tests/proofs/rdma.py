@@ -411,7 +411,7 @@ def _is_valid(header):
         "a Send is longer than its buffer",
         RdmaReceiver,
         "early_end <= self.buffer.payload.octets",
-        "self.mo <= self.buffer.payload.octets",
+        "self.status.mo <= self.buffer.payload.octets",
     ),
     Mutant(
         "a Send is placed without a buffer",

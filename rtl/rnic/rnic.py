@@ -32,15 +32,12 @@ def _datapath(rdma: Mapping[str, int] | None, memory: int, samples: Samples | No
 def join(m: Module, path, control) -> None:
     """Connect the registers of a :class:`.NetworkPath` to it."""
     connect(m, control.command, path.command)
+    connect(m, control.view, path.view)
     m.d.comb += [
         path.mac.eq(control.mac),
         path.address.eq(control.address),
         path.prefix.eq(control.prefix),
         path.gateway.eq(control.gateway),
-        path.show.eq(control.show),
-        control.status.eq(path.status),
-        control.peer.eq(path.peer),
-        control.ports.eq(path.ports),
         control.changed.eq(path.changed),
         control.counts.eq(path.counts),
         control.conflict.eq(path.conflict),
@@ -205,7 +202,7 @@ class Rnic(wiring.Component):
     def _show(self, m, control, attachments):
         """The counters of the connection that the registers show."""
         for n, attachment in enumerate(attachments):
-            with m.If(control.show == n):
+            with m.If(control.view.show == n):
                 m.d.comb += [
                     control.packets.eq(attachment.packets),
                     control.octets.eq(attachment.octets),

@@ -89,7 +89,7 @@ class SharedRnic(wiring.Component):
             path.tick.eq(self.tick),
             datapath.room.eq(path.room),
             datapath.accept.eq(control.accept),
-            datapath.show.eq(control.show),
+            datapath.show.eq(control.view.show),
             control.packets.eq(datapath.packets),
             control.octets.eq(datapath.octets),
             control.finished.eq(datapath.finished),

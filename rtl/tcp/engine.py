@@ -24,7 +24,7 @@ from open_rnic.rtl.tcp.send_ring import SendRings
 from open_rnic.rtl.tcp.tuples import Tuples
 from open_rnic.rtl.tcp.words import Command, State, port, t
 
-__all__ = ["CommandLayout", "TcpEngine"]
+__all__ = ["CommandLayout", "ConnectionView", "TcpEngine"]
 
 HEADER = 20  # octets of a header without options
 
@@ -38,6 +38,27 @@ class CommandLayout(data.StructLayout):
     def __init__(self, connections: int):
         super().__init__({
             "kind": Command, "connection": range(max(2, connections)), "ports": 32, "address": 32, "iss": 32,
+        })  # fmt: skip
+
+
+class ConnectionView(wiring.Signature):
+    """What is shown of a connection, from the side that looks.
+
+    Members
+    -------
+    show : Out
+        The number of the connection.
+    status : In, 16 bits
+        Its :class:`.State`, or with CLOSED the :class:`.Reason`.
+    peer : In, 32 bits
+        The peer's address.
+    ports : In, 32 bits
+        The port of this end in the upper half, and that of the peer.
+    """
+
+    def __init__(self, connections: int):
+        super().__init__({
+            "show": Out(range(max(2, connections))), "status": In(16), "peer": In(32), "ports": In(32),
         })  # fmt: skip
 
 
@@ -80,13 +101,7 @@ class TcpEngine(wiring.Component):
         A packet of up to 2,048 octets does not stall, or the connection cannot send and the packet is discarded.
     command : In, stream of :class:`CommandLayout`
         Transferred when it has been carried out.
-    show : In
-        A connection.
-    status : Out, 16 bits
-        Its :class:`.State`, or with CLOSED the :class:`.Reason`.
-    peer : Out, 32 bits
-        The peer's address.
-    ports : Out, 32 bits
+    view : In, :class:`ConnectionView`
     changed : Out, 1 bit for each connection
         Pulses when the status changes.
     receive_memory, receive_memory_failed, send_memory, send_memory_failed : :func:`.ring_members`
@@ -111,10 +126,7 @@ class TcpEngine(wiring.Component):
             "to_send": In(packet(1, connection=index)),
             "room": Out(connections),
             "command": In(stream.Signature(CommandLayout(connections))),
-            "show": In(index),
-            "status": Out(16),
-            "peer": Out(32),
-            "ports": Out(32),
+            "view": In(ConnectionView(connections)),
             "changed": Out(connections),
             **ring_members(self.config.memory),
         })
@@ -142,7 +154,7 @@ class TcpEngine(wiring.Component):
             self.connections, self.config.receive_ring, 0 if self.tag is None else self.tag, self.config.memory
         )
         m.submodules.send_rings = send_rings = SendRings(self.connections, self.config.send_ring, self.config.memory)
-        m.submodules.builder = builder = Builder(len(self.show))
+        m.submodules.builder = builder = Builder(len(self.view.show))
 
         # Segments in: header to the sequencer, payload to the ring, octets in order to the user.
         connect(m, flipped(self.segments_in), loader.i)
@@ -169,9 +181,9 @@ class TcpEngine(wiring.Component):
             tuples.look.eq(loader.look),
             tuples.address.eq(loader.source),
             tuples.ports.eq(loader.ports),
-            tuples.show.eq(self.show),
-            self.peer.eq(tuples.shown_address),
-            self.ports.eq(tuples.shown_ports),
+            tuples.show.eq(self.view.show),
+            self.view.peer.eq(tuples.shown_address),
+            self.view.ports.eq(tuples.shown_ports),
             receive_rings.has_payload.eq(loader.has_payload),
             self.room.eq(send_rings.room),
             tuples.peer_of.eq(send_rings.queued_of),
@@ -220,8 +232,8 @@ class TcpEngine(wiring.Component):
             write.en.eq(self._written["status"]),
             write.addr.eq(sequencer.current),
             write.data.eq(sequencer.value),
-            show.addr.eq(self.show),
-            self.status.eq(Mux(known.bit_select(self.show, 1), show.data, 0)),
+            show.addr.eq(self.view.show),
+            self.view.status.eq(Mux(known.bit_select(self.view.show, 1), show.data, 0)),
         ]
         sends = (sequencer.value & (State.ESTABLISHED | State.CLOSE_WAIT)).any()
         for at in range(self.connections):

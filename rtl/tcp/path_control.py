@@ -9,7 +9,7 @@ from open_rnic.rtl.registers import of_connections, with_resets, words_of
 from open_rnic.rtl.registers.bank import RegisterBank
 from open_rnic.rtl.registers.bus import RegisterBus
 from open_rnic.rtl.tcp.config import EngineConfig, Station
-from open_rnic.rtl.tcp.engine import CommandLayout
+from open_rnic.rtl.tcp.engine import CommandLayout, ConnectionView
 from open_rnic.rtl.tcp.registers import IDENTITY, PATH_MAP, VERSION
 
 __all__ = ["PathControl"]
@@ -25,8 +25,8 @@ class PathControl(wiring.Component):
     bus : In, :class:`.RegisterBus`
     irq : Out, 1 bit
         CHANGED is not 0.
-    mac, address, prefix, gateway, command, show : Out
-    status, peer, ports, changed : In
+    mac, address, prefix, gateway, command, view : Out
+    changed : In
         The members of :class:`.NetworkPath`.
     counts : In, :class:`.Counts`
     conflict : In, 1 bit
@@ -36,7 +36,7 @@ class PathControl(wiring.Component):
     packets : In, 32 bits
     octets : In, 32 bits
     finished : In, 1 bit
-        The packets that the connection ``show`` has sent, the octets that it has received, and whether these are all.
+        The packets that the shown connection has sent, the octets that it has received, and whether these are all.
     ends : In, 1 bit for each connection
         Pulses when the last octet has been taken.
     """
@@ -48,8 +48,8 @@ class PathControl(wiring.Component):
         super().__init__({
             "bus": In(RegisterBus()), "irq": Out(1),
             "mac": Out(48), "address": Out(32), "prefix": Out(32), "gateway": Out(32), "accept": Out(connections),
-            "command": Out(stream.Signature(CommandLayout(connections))), "show": Out(range(max(2, connections))),
-            "status": In(16), "peer": In(32), "ports": In(32), "changed": In(connections),
+            "command": Out(stream.Signature(CommandLayout(connections))), "view": Out(ConnectionView(connections)),
+            "changed": In(connections),
             "counts": In(Counts()), "conflict": In(1),
             "packets": In(32), "octets": In(32), "finished": In(1), "ends": In(connections),
         })  # fmt: skip
@@ -80,11 +80,11 @@ class PathControl(wiring.Component):
             bank.COMMAND.pending.eq(self.command.valid),
             bank.words(changes).eq(changed),
             self.irq.eq(changed.any()),
-            self.show.eq(bank.CONNECTION.value),
-            bank.STATUS.status.eq(self.status),
+            self.view.show.eq(bank.CONNECTION.value),
+            bank.STATUS.status.eq(self.view.status),
             bank.STATUS.finished.eq(self.finished),
-            bank.PEER.value.eq(self.peer),
-            Cat(bank.PORTS.peer, bank.PORTS.local).eq(self.ports),
+            bank.PEER.value.eq(self.view.peer),
+            Cat(bank.PORTS.peer, bank.PORTS.local).eq(self.view.ports),
             bank.PACKETS.value.eq(self.packets),
             bank.OCTETS.value.eq(self.octets),
         ]

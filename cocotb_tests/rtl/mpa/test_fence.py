@@ -2,11 +2,13 @@
 """The fence alone: a sink that stalls does not change the ULPDUs that the fence makes itself."""
 
 import random
+from itertools import count
 
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, parameter, simulate, stalls
+from open_rnic.cocotb_tests.harness import Sink, Source, at_width, bench, parameter, simulate
+from open_rnic.cocotb_tests.harness.streams import UNTIL_VALID
 from open_rnic.cocotb_tests.plugins.lengths import widths
 from open_rnic.host_driver.mpa.rtr import read_response, rtr_ulpdu
 from open_rnic.rtl.lib.lanes import LANES
@@ -21,7 +23,8 @@ async def begin(dut, mpa=0, **settings):
     dut.mpa.value, dut.maximum.value = mpa, 1000
     dut.settings.value = SendSettings.const(settings).as_bits()
     dut.report.value = dut.sink.value = dut.failed.value = 0
-    source, sink = Source(dut, "i"), Sink(dut, "o", stalls(0.8, longest=20))
+    stalls = (random.choice([20, 20, 20, 20, UNTIL_VALID]) for _ in count())  # 20: no room is left for a beat behind
+    source, sink = Source(dut, "i"), Sink(dut, "o", stalls)
     await RisingEdge(dut.clk)
     return source, sink
 

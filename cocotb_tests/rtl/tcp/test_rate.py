@@ -76,7 +76,7 @@ class Pair(wiring.Component):
 
 def quiet(dut, prefix=""):
     """Drive the inputs with which nothing happens."""
-    for name in ("tick", "show", "command__valid", "gateway"):
+    for name in ("tick", "view__show", "command__valid", "gateway"):
         if hasattr(dut, prefix + name):
             getattr(dut, prefix + name).value = 0
 
@@ -144,7 +144,7 @@ class Both:
             iss=random.getrandbits(32),
         )  # fmt: skip
         for _ in range(5000):
-            if all(getattr(dut, f"{side}__status").value == State.ESTABLISHED for side in SIDES):
+            if all(getattr(dut, f"{side}__view__status").value == State.ESTABLISHED for side in SIDES):
                 break
             await RisingEdge(dut.clk)
         else:
@@ -253,7 +253,7 @@ class Peer:
         self.seq, self.ack = (self.seq + 1) % 2**32, (answer.seq + 1) % 2**32
         self.give(self.segment())
         await cycles(self.dut, 500)
-        assert self.dut.status.value == State.ESTABLISHED
+        assert self.dut.view__status.value == State.ESTABLISHED
 
 
 class PeerOfEngine(Peer):

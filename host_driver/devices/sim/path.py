@@ -83,11 +83,12 @@ class SimulatedPath(Simulated):
         ticks(m, self, connections, path.tick)
 
         show = Signal(range(max(2, connections)))
-        m.d.comb += path.show.eq(show)
+        m.d.comb += path.view.show.eq(show)
         m.d.sync += show.eq(show + 1)
         for at in range(connections):
             with m.If(show == at):
-                m.d.sync += [status[f"{name}_{at}"].eq(getattr(path, name)) for name in ("status", "peer", "ports")]
+                view = {name: getattr(path.view, name) for name in ("status", "peer", "ports")}
+                m.d.sync += [status[f"{name}_{at}"].eq(value) for name, value in view.items()]
         return m
 
 

@@ -101,7 +101,7 @@ class Transport(wiring.Component):
                 path.address.eq(0x0A_00_00_01 + number),
                 path.prefix.eq(0xFFFF_FF00),
                 path.accept.eq(1),
-                getattr(self, f"{side}_status").eq(path.status),
+                getattr(self, f"{side}_status").eq(path.view.status),
             ]
         a, b = paths.values()
         wire = packet(1).create()

@@ -179,7 +179,7 @@ class FpduChecker(wiring.Component):
             m.d.sync += [astray.eq(0), markers.eq(0)]
         with m.Else():
             m.d.sync += [astray.eq(found_wrong), markers.eq(markers + checks)]
-        with m.If(wrong & ~astray):
+        with m.If(~astray):
             m.d.sync += first_astray.eq(pointer)
 
     def _judge(self, m, ulpdus, crcs, notes, enable):

@@ -131,7 +131,7 @@ class LaneReceiver(wiring.Component):
                     stopped.eq(lane.too_long),
                 ]
             with m.Else():
-                m.d.sync += [lane.left.eq(lane.left - 1), lane.ends.eq(~lane.ends & (lane.left == 2))]
+                m.d.sync += [lane.left.eq(lane.left - 1), lane.ends.eq(lane.left == 2)]
 
     def _gather(self, m, goes, lane):
         """Beats of the ULPDU, from the third octet of the FPDU on. The last beat is sent with the CRC's lane."""
