@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 from amaranth.hdl import Module, Signal
-from amaranth.sim import Simulator
 
 from open_rnic.cocotb_tests.mutation import __main__ as mutation
 from open_rnic.cocotb_tests.mutation import sites, tests
+from open_rnic.cocotb_tests.rtl.rdma.streams import run
 from open_rnic.host_driver.builds import cache
 
 KEY = "rtl/a.py A.elaborate: a < b -> a <= b"
@@ -122,10 +122,7 @@ def test_an_assignment_between_the_states_of_an_fsm_has_a_mutant_without_it(monk
             await ctx.tick()
             assert ctx.get(output) == 1 - chosen
 
-    simulator = Simulator(m)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(look)
-    simulator.run()
+    run(m, look, cycles=10)
 
 
 BENCH = '''\

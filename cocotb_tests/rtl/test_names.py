@@ -43,8 +43,8 @@ def short_ands(monkeypatch):
 
     def make(self, operator, operands, *, src_loc_at=0):
         made(self, operator, operands, src_loc_at=src_loc_at + 1)
-        variable = [each for each in self.operands if not isinstance(each, Const)]
-        if operator == "&" and len(variable) == 2 and sorted(len(each) > 1 for each in variable) == [False, True]:
+        are_words = {len(each) > 1 for each in self.operands if not isinstance(each, Const)}
+        if operator == "&" and are_words == {False, True}:
             found.append(self.src_loc)
 
     monkeypatch.setattr(Operator, "__init__", make)

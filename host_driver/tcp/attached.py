@@ -183,13 +183,8 @@ class AttachedConnection(EngineConnection):
 
     async def _clear(self, has_ended: bool) -> None:
         """Reset the data path when nothing passes it any more: it gives up what all data paths share."""
-        tcp, row = self._tcp, self._row
-
-        def is_ours() -> bool:
-            return tcp.rows[row.number] is row
-
-        await tcp.device.gate.until(lambda: has_ended or self._has_ended() or not is_ours())
-        if has_ended or is_ours():  # otherwise, the next connection has reset it, or will
+        await self._tcp.device.gate.until(lambda: has_ended or self._has_ended() or not self._is_ours())
+        if has_ended or self._is_ours():  # otherwise, the next connection has reset it, or will
             with contextlib.suppress(DeviceError):
                 await self._path.set_fields("CONTROL", reset=1)
         self._cleared.set()

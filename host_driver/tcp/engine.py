@@ -425,10 +425,14 @@ class EngineConnection:
             if tcp.status(row) == State.FIN_WAIT_2:
                 tcp.device.command(Command.ABORT, row.number)
 
+    def _is_ours(self) -> bool:
+        """Whether no other connection has the place of this one."""
+        return self._tcp.rows[self._row.number] is self._row
+
     def _lasts(self) -> bool:
         """Whether both ends have not closed yet."""
         tcp, row = self._tcp, self._row
-        return tcp.rows[row.number] is row and not tcp.ended(row) and tcp.status(row) != State.TIME_WAIT
+        return self._is_ours() and not tcp.ended(row) and tcp.status(row) != State.TIME_WAIT
 
 
 class EngineListener:

@@ -14,6 +14,7 @@ from itertools import product
 
 import pytest
 
+from open_rnic.cocotb_tests.harness.devices import closing
 from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver import rdma
@@ -81,10 +82,8 @@ async def connected(
                 )
             )
         ends = ours.result(), theirs.result()
-        try:
+        async with closing(*ends):
             yield ends
-        finally:
-            await asyncio.gather(*(end.close() for end in ends))
 
 
 async def _accept(listener):

@@ -1,7 +1,6 @@
 """A bank of registers: what an access of the host does to a field of several bits."""
 
-from amaranth.sim import Simulator
-
+from open_rnic.cocotb_tests.rtl.rdma.streams import run
 from open_rnic.rtl.registers import Access, Field, Register
 from open_rnic.rtl.registers.bank import RegisterBank
 
@@ -22,10 +21,7 @@ def cleared(word):
             await ctx.tick()
             ctx.set(bank.bus.request, 0)
 
-    simulator = Simulator(bank)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(write)
-    simulator.run()
+    run(bank, write, cycles=10)
     return [each for each in seen if each]
 
 

@@ -87,8 +87,9 @@ class SimulatedPath(Simulated):
         m.d.sync += show.eq(show + 1)
         for at in range(connections):
             with m.If(show == at):
-                view = {name: getattr(path.view, name) for name in ("status", "peer", "ports")}
-                m.d.sync += [status[f"{name}_{at}"].eq(value) for name, value in view.items()]
+                m.d.sync += [
+                    status[f"{name}_{at}"].eq(getattr(path.view, name)) for name in ("status", "peer", "ports")
+                ]
         return m
 
 
