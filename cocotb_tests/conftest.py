@@ -46,6 +46,7 @@ def pytest_configure(config):
 
 def pytest_collection_finish():
     gc.freeze()  # tests collect garbage, which need not look at all modules and tests each time
+    gc.set_threshold(50_000, 5, 5)  # most tests end before they have made so many objects
 
 
 @pytest.hookimpl(wrapper=True)

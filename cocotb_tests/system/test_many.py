@@ -260,7 +260,7 @@ def test_a_connection_beyond_the_last_is_refused():
 def test_idle_connections_of_a_peer_that_has_vanished_do_not_use_up_a_board(monkeypatch):
     async def body():
         async with board_and_twin(name=FOUR) as (board, twin):
-            async with all_connected(board, twin, 4, keep_alive=KeepAlive(1, 1, 6)) as pairs:
+            async with all_connected(board, twin, 4, keep_alive=KeepAlive(1, 1, 4)) as pairs:
                 await asyncio.sleep(2.5)
                 assert [end.error for pair in pairs for end in pair] == [None] * 8  # idle, and alive
                 monkeypatch.setattr(twin.host, "receive", lambda *_: None)

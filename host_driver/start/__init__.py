@@ -16,7 +16,6 @@ A data path by itself, in software, in simulation or on a board: ``open_device``
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,17 +47,23 @@ __all__ = [
     "ProtectionDomain", "RdmaDatapath", "WholeRnic", "connect", "listen", "open_device",
 ]  # fmt: skip
 
-try:
-    __version__ = version("open-rnic")
-except PackageNotFoundError:  # the folder is in the path, and not installed
-    __version__ = "unknown"
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("open-rnic")
+    except PackageNotFoundError:  # the folder is in the path, and not installed
+        return "unknown"
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":  # looked up when it is asked for: that takes longer than the import
+        return _version()
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"open_rnic.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 
 import pytest
-from typer.main import get_command
 
 from open_rnic.cocotb_tests.host_driver.tools.test_cli_program import rnic
 from open_rnic.cocotb_tests.plugins.limits import HANG
@@ -15,7 +14,7 @@ from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.host_driver.tools import cli, doctor
 from open_rnic.host_driver.tools.cli.help import WIDTH
 
-PROGRAM = get_command(cli.app)
+PROGRAM = cli.commands()
 COMMANDS = {
     (), *((name,) for name in PROGRAM.commands),
     *((group, name) for group in ("bench", "interop") for name in PROGRAM.commands[group].commands),

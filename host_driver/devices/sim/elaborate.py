@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 from functools import cache
 from typing import Any
+
+from open_rnic.host_driver.lib.garbage import not_collected
 
 __all__ = ["run_yosys", "to_rtlil"]
 
@@ -28,20 +29,14 @@ def to_rtlil(component: Any, platform: Any = None, **options: Any) -> str:
     Without a platform, the component may call ``platform.add_file`` for modules in Verilog, which follow those of the
     component.
 
-    The garbage collector waits meanwhile: it would look again and again at millions of objects that are needed until
-    the end, which takes a third of the time.
+    Without the garbage collector, which would take a third of the time.
     """
     from amaranth.back import rtlil
 
-    collects = gc.isenabled()
-    gc.disable()
     files = _Files()
-    try:
-        options = {"name": "top", "emit_src": False} | options
+    options = {"name": "top", "emit_src": False} | options
+    with not_collected():
         text = str(rtlil.convert(component, platform=platform or files, **options))
-    finally:
-        if collects:
-            gc.enable()
     return "\n".join([text, *map(_from_verilog, files.files.values())]) if files.files else text
 
 

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from open_rnic.host_driver.lib.garbage import not_collected
+
 _T = TypeVar("_T")
 
 
@@ -18,8 +20,8 @@ def look(make: Callable[[], Any], at: Callable[[Any], _T]) -> _T:
     """
     from amaranth.hdl import UnusedElaboratable
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), not_collected():
         warnings.simplefilter("ignore", UnusedElaboratable)
         found = at(make())
-        gc.collect()  # Amaranth warns at deletion; some components are in reference cycles
+        gc.collect(0)  # Amaranth warns at deletion; all components are in reference cycles
         return found

@@ -28,7 +28,7 @@ from open_rnic.host_driver.devices.sim.terminal import Cable, Noise, Terminal
 from open_rnic.host_driver.devices.sim.wire import ENDS, NOISE, TOP, Kind, frame
 
 _QUIET = 64  # clock cycles: if nothing has moved for this long, nothing will without new input or time
-_PAUSE = 0.002  # seconds between two looks at the time, for a top that counts ticks
+_PAUSE = 0.005  # seconds between two looks at the time, for a top that counts ticks
 
 
 def peripherals(clock: Clock) -> list[list[Peripheral]]:

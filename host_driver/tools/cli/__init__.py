@@ -8,13 +8,14 @@ another exit status.
 
 from __future__ import annotations
 
+import functools
 import logging
 import signal
 import sys
 import warnings
 from collections.abc import Sequence
 from inspect import cleandoc
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
@@ -103,6 +104,12 @@ for command in (*app.registered_commands, *bench.app.registered_commands, *inter
     command.cls = Command
 
 
+@functools.cache
+def commands() -> Any:
+    """Return all commands as one, made once in a process: Typer makes them anew for each call."""
+    return typer.main.get_command(app)
+
+
 def report(error: BaseException) -> int:
     """Report an error in one line on standard error, and return its exit status.
 
@@ -143,7 +150,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command, and return the exit status; ``arguments`` default to the process's."""
     try:
         given = list(sys.argv[1:] if arguments is None else arguments)
-        status = app(given, prog_name="rnic", standalone_mode=False, obj=given)  # obj: reports quote the command line
+        # obj: reports quote the command line
+        status = commands()(given, prog_name="rnic", standalone_mode=False, obj=given)
         sys.stdout.flush()  # fails here, and not at the interpreter's exit, if the reader has closed
     except BaseException as error:
         if isinstance(error, SystemExit):

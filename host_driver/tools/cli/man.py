@@ -19,10 +19,10 @@ def man(
     ],
 ) -> None:
     """Write a manual page for each command, for the program man."""
-    from open_rnic.host_driver.tools.cli import app
+    from open_rnic.host_driver.tools.cli import commands
 
     folder.mkdir(parents=True, exist_ok=True)
-    for words, text in pages(typer.main.get_command(app)):
+    for words, text in pages(commands()):
         with whole_file(folder / f"{'-'.join(words)}.1") as file:
             file.write(text)
 
