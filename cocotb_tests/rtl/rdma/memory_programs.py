@@ -93,10 +93,9 @@ def transfers_equal_the_model(bus, seed):
 
     async def watch(ctx):
         nonlocal faults
+        moving = port.words.valid & port.words.ready
         while True:
-            _, _, moves, fault, of_write = await ctx.tick().sample(
-                port.words.valid & port.words.ready, port.fault, port.write_fault
-            )
+            _, moves, fault, of_write = await ctx.tick(moving, port.fault, port.write_fault)
             if moves:
                 last_fault[0] = fault
             faults += of_write

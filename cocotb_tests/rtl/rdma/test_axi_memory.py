@@ -159,7 +159,7 @@ def test_a_write_and_a_read_in_each_cycle(step):
             ctx.set(dut.port.write.payload, {"address": step * number, "data": number, "mask": 0xF, "last": 0})
             ctx.set(dut.m_axi_bvalid, unanswered > 4)
             unanswered -= unanswered > 4
-            _, _, *takes, w, data, last, ar, address, length = await ctx.tick().sample(
+            _, *takes, w, data, last, ar, address, length = await ctx.tick(
                 dut.port.read.ready, dut.port.write.ready, dut.m_axi_wvalid, dut.m_axi_wdata, dut.m_axi_wlast,
                 dut.m_axi_arvalid, dut.m_axi_araddr, dut.m_axi_arlen,
             )  # fmt: skip
@@ -194,7 +194,7 @@ def test_an_error_of_the_bus_is_reported():
 
     async def watch(ctx):
         while True:
-            _, _, fault, of_write = await ctx.tick().sample(bus.dut.fault, bus.dut.port.write_fault)
+            _, fault, of_write = await ctx.tick(bus.dut.fault, bus.dut.port.write_fault)
             faults.append(fault)
             of_writes.append(of_write)
 
@@ -225,7 +225,7 @@ def test_a_write_that_the_engine_withdraws_in_a_reset_does_not_stand_for_the_nex
         ctx.set(write.payload, {"address": 1, "data": 1, "mask": 0xF, "last": 1})
         ctx.set(write.valid, 1)
         for _ in range(3):
-            _, _, ready = await ctx.tick().sample(write.ready)
+            _, ready = await ctx.tick(write.ready)
             assert not ready
         ctx.set(write.valid, 0)
         await ctx.tick()

@@ -53,7 +53,7 @@ class Bus:
         dut = self.dut
         answered, wait, length, inside = None, self.wait(), 0, None
         while True:
-            _, _, cyc, stb, we, number, sel, data, cti, bte = await ctx.tick().sample(
+            _, cyc, stb, we, number, sel, data, cti, bte = await ctx.tick(
                 dut.wb_cyc, dut.wb_stb, dut.wb_we, dut.wb_adr, dut.wb_sel, dut.wb_dat_w, dut.wb_cti, dut.wb_bte
             )
             self.now += 1
