@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from cocotb.triggers import First, RisingEdge
+import cocotb
+from cocotb.triggers import Event, RisingEdge
 
 from open_rnic.cocotb_tests.coverage import FENCE, RECEIVE, REFUSED, TRANSMIT, Bin, Cross
 from open_rnic.cocotb_tests.harness import Beat, Probe
@@ -52,7 +53,15 @@ class Collector:
         """Observe until the simulation ends."""
         dut, edge = self._dut, RisingEdge(self._dut.clk)
         request, ack, write = dut.bus__request, dut.bus__ack, dut.bus__write
-        wakes = First(*(RisingEdge(dut[f"{each}__valid"]) for each in STREAMS), RisingEdge(request))
+        woken = Event()
+
+        async def wake(signal: Any) -> None:
+            while True:
+                await RisingEdge(signal)
+                woken.set()
+
+        for each in (request, *(dut[f"{stream}__valid"] for stream in STREAMS)):
+            cocotb.start_soon(wake(each))
         while True:
             await edge
             asked = level(request)
@@ -67,7 +76,8 @@ class Collector:
             if "mpa" not in self._order and self._sends_mpa():
                 self._order.append("mpa")
             if not (asked or any(offered)):  # nothing can be missed until the next ``valid`` or request
-                await wakes
+                woken.clear()
+                await woken.wait()
 
     def _look(self, ulpdu: bool, sent: bool, received: bool) -> None:
         """Process the streams whose ``valid`` is set."""

@@ -166,6 +166,7 @@ class Checker:
         self.ended = False
         self._held = bytearray()
         self._cuts = [offset]
+        self._needed = 0  # octets of the next FPDU, as far as they are known
 
     @property
     def held(self) -> int:
@@ -176,8 +177,9 @@ class Checker:
         """Process octets, and return the FPDUs that they complete. If ``ends`` is set, a chunk ends behind them."""
         self._held += octets
         found: list[Fpdu] = []
-        while not self.ended and (fpdu := self._next()):
+        while not self.ended and len(self._held) >= self._needed and (fpdu := self._next()):
             found.append(fpdu)
+            self._needed = 0
             del self._held[: len(fpdu.octets)]
             self.offset += len(fpdu.octets)
             self._cuts = [each for each in self._cuts if each >= self.offset]
@@ -193,7 +195,8 @@ class Checker:
         over = length > self.max_ulpdu
         fields = layout(self.offset, 0 if over else length, markers=self.markers)
         end = self.offset + header + 2 if over else fields[-1].end
-        if len(self._held) < end - self.offset:
+        self._needed = end - self.offset
+        if len(self._held) < self._needed:
             return None
         octets = bytes(self._held[: end - self.offset])
         cuts = tuple(each for each in self._cuts if each < end)

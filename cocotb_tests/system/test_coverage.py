@@ -72,9 +72,9 @@ async def every_error_is_found_at_every_phase_and_cut(dut):
             assert (octets, fields["verdict"]) == (ulpdu, Verdict.GOOD), (phase, len(ulpdu), markers, crc, cuts)
             assert await path.get("ERROR") == 0
             continue
+        await path.rx_mpa.drained()
         cause, _, where = await error(path)
         assert (cause, where) == (CAUSES[fault], 4 * phase), (len(ulpdu), markers, crc, cuts)
-        await path.rx_mpa.drained()
         await path.cycles(8)
         await taken(path.rx_ulpdu)
 
@@ -101,9 +101,9 @@ async def invalid_ulpdus_are_rejected(dut):
         length = (401 if kind is Cause.TX_LENGTH else random.randrange(20, 200)) // 4 * 4 + 4 + residue
         announced = length if kind is Cause.TX_LENGTH else max(length - kind * random.randrange(1, 9), 0)
         path.send_ulpdu(bytes(length), announced)
+        await path.tx_ulpdu.drained()
         cause, value, _ = await error(path)
         assert (cause, value) == (kind if kind is Cause.TX_LENGTH else Cause.TX_MISMATCH, announced)
-        await path.tx_ulpdu.drained()
         await path.cycles(60)
         assert len(await taken(path.tx_mpa)) == (kind is not Cause.TX_LENGTH)
 
