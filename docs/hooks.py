@@ -3,6 +3,7 @@
 A link to a source file leads to a page with its text, so the site works without a host for the source.
 """
 
+import gc
 import posixpath
 import re
 from pathlib import Path
@@ -43,6 +44,12 @@ def _linked(text, here):
 
     parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if part.startswith("```") else LINK.sub(link, part) for part in parts), sources
+
+
+def on_startup(command, dirty):
+    """Let the garbage collector wait for the end of a build: it would look at all pages again and again."""
+    if command == "build":
+        gc.disable()
 
 
 def on_files(files, config):

@@ -95,30 +95,32 @@ def leaves(entry):
     return [value] if isinstance(value, str) else [page for each in value for page in leaves(each)]
 
 
-@pytest.mark.parametrize(("page", "readme", "said"), [
-    ("[a](index.md) [b](known.md#there)", "[a](docs/known.md)", None),
-    ("[a](nowhere.md)", "", "'nowhere.md'"),
-    ("[a](../rtl/nowhere.py)", "", "nowhere.py"),
-    ("[a](known.md#nowhere)", "", "#nowhere"),
-    ("", "[a](docs/nowhere.md)", "nowhere.md"),
-    ("![a](pictures/nowhere.svg)", "", "nowhere.svg"),
-])  # fmt: skip
-def test_a_dead_link_fails_the_build(page, readme, said, tmp_path):
-    """The project's own configuration builds pages with a dead link, by the options of `make site`."""
+GOOD = {"README": "[a](docs/known.md)", "CONTRIBUTING": "", "CHANGELOG": "",
+        "docs/known": "# Known\n\n## There\n\n[a](index.md) [b](known.md#there)"}  # fmt: skip
+DEAD = {"README": "[a](docs/nowhere.md)", "docs/page": "[a](nowhere.md)", "docs/source": "[a](../rtl/nowhere.py)",
+        "docs/anchor": "[a](known.md#nowhere)", "docs/picture": "![a](pictures/nowhere.svg)"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("dead", "status"), [({}, 0), (DEAD, 1)], ids=("none", "all"))
+def test_a_dead_link_fails_the_build(dead, status, tmp_path):
+    """The project's own configuration builds a page with each dead link, by the options of `make site`."""
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
     config |= {"plugins": ["search"], "nav": [{"Start": "index.md"}, {"Known": "known.md"}], "extra": {},
                "not_in_nav": "*.md"}  # fmt: skip
     (tmp_path / "docs").mkdir()
     (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(config))
     shutil.copy(ROOT / "docs" / "hooks.py", tmp_path / "docs")
-    for name, text in (("README", readme), ("CONTRIBUTING", ""), ("CHANGELOG", ""),
-                       ("docs/known", f"# Known\n\n## There\n\n{page}")):  # fmt: skip
+    for name, text in (GOOD | dead).items():
         (tmp_path / f"{name}.md").write_text(text)
     done = subprocess.run([sys.executable, "-m", "mkdocs", *OPTIONS], cwd=tmp_path, check=False,
                           capture_output=True, text=True, timeout=HANG,
                           env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})  # fmt: skip
-    assert (done.returncode == 0) is (said is None), done.stderr
-    assert said is None or said in done.stderr
+    assert done.returncode == status, done.stderr
+    named = set(re.findall(r"^WARNING .*'(\S+)\.md' contains a link '(\S+)',", done.stderr, re.MULTILINE))
+    wanted = {("index", "nowhere.md"), ("page", "nowhere.md"), ("source", "../rtl/nowhere.py"),
+              ("anchor", "known.md#nowhere"), ("picture", "pictures/nowhere.svg")}  # fmt: skip
+    assert named == (wanted if dead else set())
+    assert not dead or f"{len(wanted)} warnings in strict mode" in done.stderr + done.stdout
 
 
 @needs("chromium")

@@ -47,32 +47,42 @@ def test_a_true_property_is_proved_and_its_mutant_is_caught(capsys):
     assert "1 properties in 1 proofs, 1 mutants, 0 of 2 known" in capsys.readouterr().out
     assert proofs.main(["queues.stage", "--jobs", "1"]) == 0
     assert "1 properties in 1 proofs, 1 mutants, 2 of 2 known" in capsys.readouterr().out
+    assert proofs.main(["queues.stage", "--sample", "--jobs", "1"]) == 0
+    assert "1 properties in 1 proofs, 1 mutants, 2 of 2 known" in capsys.readouterr().out
 
 
-def test_a_sample_has_every_property_at_one_width_and_one_mutant_of_each_family(capsys):
+def test_a_sample_has_every_property_at_one_width_and_one_mutant_of_each_family():
     sample = proofs.sampled(proofs.chosen(["queues", "fence"]))
     assert all([run.mutant for run in runs].count(None) == 1 for runs in sample.values())
     tried = [run.stated.family for runs in sample.values() for run in runs if run.mutant]
     assert sorted(tried) == ["fence", "queues"]
-    assert proofs.main(["queues.stage", "--sample", "--jobs", "1"]) == 0
-    assert "1 properties in 1 proofs, 1 mutants" in capsys.readouterr().out
 
 
 def test_a_changed_line_of_rtl_is_tried_again_and_a_comment_is_not():
-    """Both are new texts of the block, so a design is made of each; only the former is another design."""
+    """Both are new texts of the block, so a design is made of each; only the former is another design.
+
+    And it makes the property false, which is reported with its waveform.
+    """
     same = Mutant("the block is unchanged", Stage, "class Stage(", "class Stage(")
     comment = Mutant("a comment is added", Stage, "class Stage(", "class Stage(  # a comment\n")
     line = stage().mutants[0]
 
+    def job(mutant):
+        return proofs.Job(replace(stage(), mutants=(mutant,)), 0, mutant)
+
     def tried(mutant, **options):
-        outcome = proofs.Job(replace(stage(), mutants=(mutant,)), 0, mutant).run(**options)
+        outcome = job(mutant).run(**options)
         return outcome.verdict, outcome.known
 
+    proofs.prepare_solver()
     assert tried(same) == ("PASS", False)
     assert tried(same) == tried(comment) == ("PASS", True)
     assert tried(line) == ("FAIL", False)
     assert tried(line) == ("FAIL", True)
-    assert tried(line, fresh=True) == ("FAIL", False)
+    outcome = job(line).run(fresh=True)
+    assert (outcome.verdict, outcome.known) == ("FAIL", False)
+    assert list(job(line).folder.glob("sby/engine_0/*.vcd"))
+    assert f"is not proved: it fails in cycle {outcome.cycle}" in proofs.Job(stage(), 0).complaint(outcome)
 
 
 @pytest.mark.parametrize("verdict", ["FAIL", "UNKNOWN", "TIMEOUT", "ERROR", "no model"])
@@ -98,27 +108,14 @@ def test_a_limit_of_the_cache_that_is_not_a_number_is_reported(monkeypatch):
         proofs.main(["queues.stage"])
 
 
-def test_a_surviving_mutant_is_reported():
+def test_a_surviving_mutant_and_one_of_missing_source_text_are_reported():
     harmless = Mutant("the block is unchanged", Stage, "class Stage(", "class Stage(")
+    gone = Mutant("gone", Stage, "no such line", "")
     console = Console(record=True, width=200)
-    assert not proofs.prove([replace(stage(), mutants=(harmless,))], 1, console)
-    assert "queues.stage.mutant-0 survived: the block is unchanged" in console.export_text()
-
-
-def test_a_false_property_is_reported_with_its_waveform():
-    proofs.prepare_solver()
-    stated = stage()
-    fails = proofs.Job(stated, *stated.lanes, stated.mutants[0])
-    outcome = fails.run()
-    assert outcome.verdict == "FAIL"
-    assert list(fails.folder.glob("sby/engine_0/*.vcd"))
-    assert f"is not proved: it fails in cycle {outcome.cycle}" in proofs.Job(stated, *stated.lanes).complaint(outcome)
-
-
-def test_a_mutant_of_missing_source_text_is_reported():
-    console = Console(record=True, width=200)
-    assert not proofs.prove([replace(stage(), mutants=(Mutant("gone", Stage, "no such line", ""),))], 1, console)
-    assert "stream.py, Stage contains this text 0 times instead of once: no such line" in console.export_text()
+    assert not proofs.prove([replace(stage(), mutants=(harmless, gone))], 1, console)
+    text = console.export_text()
+    assert "queues.stage.mutant-0 survived: the block is unchanged" in text
+    assert "stream.py, Stage contains this text 0 times instead of once: no such line" in text
 
 
 def test_the_text_of_every_mutant_is_in_its_block():

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import signal
 import struct
 from contextlib import contextmanager
 from functools import partial
@@ -78,7 +79,7 @@ def test_rcopy_serves_the_next_client_after_one_whose_memory_wraps(rnic, tmp_pat
             asyncio.run(rdma.connect("127.0.0.1", port, hostile))
         status, _, err = rnic("rcopy", "pyproject.toml", "127.0.0.1:copy", "-p", port)
         assert (status, err) == (0, "")
-        server.process.terminate()
+        server.send_signal(signal.SIGTERM)
         status, _, err = server.end()
         assert re.fullmatch(r"rnic: \[127.0.0.1 port \d+\] the peer offers wrong memory: .* on wrap\n", err)
 

@@ -6,14 +6,13 @@ import json
 import signal
 import socket
 import struct
-import subprocess
-import sys
 from contextlib import contextmanager
 from itertools import product
 from threading import Timer
 
 import pytest
 
+from open_rnic.cocotb_tests.harness.programs import Program
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver import rdma
@@ -25,8 +24,6 @@ from open_rnic.host_driver.rdma.rping import ping_data
 from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.cli.endpoint import peer_of
 from open_rnic.rtl.registers import Role
-
-RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
 
 
 @pytest.fixture
@@ -41,23 +38,11 @@ def rnic(capsys):
     return run
 
 
-class Process:
+class Process(Program):
     """A command in a process of its own, which prints one event per line."""
 
-    def __init__(self, *arguments):
-        command = [*RNIC, *map(str, arguments)]
-        self.process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            pipesize=1 << 20,  # octets: enough for all output while the other end runs to its end
-        )
-        self.watchdog = Timer(HANG, self.process.kill)  # so that no reader waits forever
-        self.watchdog.start()
-
     def line(self):
-        return self.process.stdout.readline()
+        return self.stdout.readline()
 
     def event(self):
         return json.loads(self.line())
@@ -71,19 +56,19 @@ class Process:
 
     def end(self):
         """Wait for the end; returns the exit status, and the rest of standard output and standard error."""
-        out, err = self.process.communicate(timeout=HANG)
-        return self.process.returncode, out, err
+        out, err = self.communicate()
+        return self.returncode, out, err
 
 
 @contextmanager
 def running(*arguments):
-    one = Process(*arguments)
-    try:
-        yield one
-    finally:
-        one.watchdog.cancel()
-        one.process.kill()
-        one.process.communicate()
+    with Process(*map(str, arguments)) as one:
+        watchdog = Timer(HANG, one.kill)  # so that no reader waits forever
+        watchdog.start()
+        try:
+            yield one
+        finally:
+            watchdog.cancel()
 
 
 @contextmanager
@@ -169,7 +154,7 @@ def test_a_listener_serves_many_and_ends_when_interrupted(rnic):
             assert rnic("connect", f"127.0.0.1:{port}")[0] == 0
             while not (line := listener.line()).endswith("] closed\n"):
                 assert line.startswith("[127.0.0.1 port ")
-        listener.process.send_signal(signal.SIGINT)
+        listener.send_signal(signal.SIGINT)
         assert listener.end() == (130, "", "")
 
 
@@ -372,13 +357,12 @@ def test_an_initiator_reports_the_peers_terminate(rnic):
     async def main():
         port = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(serve(port))
-        command = [*RNIC, "connect", "127.0.0.1", str(await port), "--json", "--send", "x", "--echo"]
-        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-        out, _ = await process.communicate()
+        with running("connect", "127.0.0.1", await port, "--json", "--send", "x", "--echo") as process:
+            status, out, _ = await asyncio.to_thread(process.end)
         await serving
-        event = events_of(out.decode())[-1]
+        event = events_of(out)[-1]
         assert [event[name] for name in ("event", "layer", "type", "code", "by")] == ["terminated", 0, 2, 255, "peer"]
-        assert process.returncode == 4
+        assert status == 4
 
     asyncio.run(asyncio.wait_for(main(), HANG))
 
@@ -562,7 +546,7 @@ def test_a_persistent_server_serves_clients_in_sequence(rnic):
         with socket.create_connection(("127.0.0.1", port)) as sock:
             sock.sendall(b"what is this, a web server?")
         assert rnic("rping", "-c", "-p", port, "-C", 1, "-V")[0] == 0
-        server.process.send_signal(signal.SIGTERM)
+        server.send_signal(signal.SIGTERM)
         status, _, err = server.end()
         assert status == 143
         assert "Key" in err
@@ -582,7 +566,7 @@ def test_a_persistent_server_survives_a_client_whose_memory_wraps(rnic, when):
     with serving("-P") as (server, port):
         asyncio.run(offend(port))
         assert rnic("rping", "-c", "-p", port, "-C", 1, "-V")[0] == 0
-        server.process.send_signal(signal.SIGTERM)
+        server.send_signal(signal.SIGTERM)
         _, _, err = server.end()
         assert err.count("\n") == 1
         assert "the client offers a wrong buffer: 64 octets from TO 0xffffffffffffffff on wrap" in err
@@ -623,9 +607,8 @@ def test_an_rping_client_follows_the_protocol(rnic):
     async def main():
         port = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(serve(port))
-        command = [*RNIC, "rping", "-c", "-V", "-C", "2", "-S", "40", "-p", str(await port)]
-        process = await asyncio.create_subprocess_exec(*command)
-        assert await process.wait() == 0
+        with running("rping", "-c", "-V", "-C", 2, "-S", 40, "-p", await port) as process:
+            assert (await asyncio.to_thread(process.end))[0] == 0
         await task
 
     asyncio.run(asyncio.wait_for(main(), HANG))
@@ -654,11 +637,10 @@ def test_a_peer_that_violates_the_rping_protocol_is_reported(what):
     async def client():
         port = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(serve(port))
-        command = [*RNIC, "rping", "-c", "-V", "-C", "1", "-p", str(await port)]
-        process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE)
-        _, err = await process.communicate()
+        with running("rping", "-c", "-V", "-C", 1, "-p", await port) as process:
+            status, _, err = await asyncio.to_thread(process.end)
         await task
-        return process.returncode, err.decode()
+        return status, err
 
     if what == "changed data":
         assert asyncio.run(client()) == (1, "rnic: ping 0 came back changed\n")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from open_rnic.host_driver.device import DeviceError
-from open_rnic.host_driver.devices.sim.build import BuildError, Simulation, build, recall, remember
+from open_rnic.host_driver.devices.sim.build import BuildError, Simulation, build, check_system, recall, remember
 from open_rnic.host_driver.lib.optional_packages import MissingExtraError
 
 MAKERS = {
@@ -45,11 +45,12 @@ async def prepare(what: str, *arguments: str, waves: bool = False) -> Simulation
     """Return the simulation; build it if necessary. A cancellation ends the build. Raises DeviceError if it fails."""
     try:
         _, simulation = find(what, *arguments, waves=waves)
+        if simulation is not None:
+            return simulation
+        _log_once(" ".join((what, *arguments)))
+        check_system(waves)  # before the elaboration, which takes long
     except (BuildError, MissingExtraError) as problem:
         raise _impossible(str(problem)) from None
-    if simulation is not None:
-        return simulation
-    _log_once(" ".join((what, *arguments)))
     builder = await asyncio.create_subprocess_exec(
         sys.executable, "-m", __name__, *(["--waves"] if waves else []), what, *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True,

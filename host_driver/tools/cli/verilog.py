@@ -130,6 +130,7 @@ def verilog(
 
     The same options always give the same text. docs/verilog.md explains the ports.
     """
+    from open_rnic.host_driver.lib.optional_packages import need
     from open_rnic.host_driver.tools import verilog as writer
     from open_rnic.rtl.mpa.axi import AxiMpaDatapath
     from open_rnic.rtl.rdma.axi import AxiRdmaDatapath
@@ -160,6 +161,7 @@ def verilog(
         writer.check_name(name)
     except ValueError as error:
         raise UsageError(f"--name: {error}") from None
+    need("sim")
     with whole_file(output) as file:  # opened first: Amaranth warns about a component that is made but not used
         try:
             component = top(**options)
