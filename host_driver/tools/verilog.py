@@ -10,7 +10,7 @@ from typing import Any
 from open_rnic.host_driver.devices.sim.build import verilog
 from open_rnic.rtl.formats.memory_bus import MemoryBus
 
-__all__ = ["check_name", "module"]
+__all__ = ["check_name", "module", "ports"]
 
 # Verilator's style warnings for generated expressions, which are disabled in the file.
 _LINT = ("WIDTH", "CASEOVERLAP", "CMPCONST", "UNSIGNED")
@@ -58,8 +58,12 @@ def module(component: Any, name: str, options: Mapping[str, str]) -> str:
 
 """
     off, on = ("".join(f"// verilator lint_{each} {kind}\n" for kind in _LINT) for each in ("off", "on"))
-    ports = ["clk", "rst", *("__".join(map(str, path)) for path, _, _ in component.signature.flatten(component))]
-    return f"{header}{off}{_interface(text, name, ports)}{on}"
+    return f"{header}{off}{_interface(text, name, ports(component))}{on}"
+
+
+def ports(component: Any) -> list[str]:
+    """Return the names of the ports of the module that :func:`module` writes, in their order."""
+    return ["clk", "rst", *("__".join(map(str, path)) for path, _, _ in component.signature.flatten(component))]
 
 
 def _interface(text: str, name: str, ports: list[str]) -> str:
