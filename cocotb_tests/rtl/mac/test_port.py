@@ -5,7 +5,7 @@ import random
 
 import cocotb
 import pytest
-from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.triggers import RisingEdge, Timer
 
 from open_rnic.cocotb_tests.harness import Part, simulate
 from open_rnic.cocotb_tests.rtl.mac.bench import (
@@ -45,7 +45,8 @@ class Port:
     async def _tick(self):
         self.dut.tick.value = 0
         while True:
-            await ClockCycles(self.dut.clk, TICK * 1000 // 16)
+            await Timer(TICK * 1000 * SCALE, "step")
+            await RisingEdge(self.dut.clk)
             self.dut.tick.value = 1
             await RisingEdge(self.dut.clk)
             self.dut.tick.value = 0
