@@ -25,6 +25,7 @@ from open_rnic.cocotb_tests import harness
 from open_rnic.cocotb_tests.harness.simulation import problems_of
 from open_rnic.cocotb_tests.mutation.task import KILLED, Task
 
+_MODULE = Task.read().module  # where there is no task, as in the process that forks simulations, the import ends here
 SECONDS = 600  # limit of processor time, for a fork in which time does not advance
 _bench = harness.bench
 _number: int | None = None  # the mutant of this fork; None before the fork
@@ -121,5 +122,5 @@ def bench(cycles: int = 100_000, **options: Any) -> Any:
 
 harness.bench = bench
 # cocotb collects the tests of this module, and rejects a module without tests.
-_tests = vars(importlib.import_module(Task.read().module))
+_tests = vars(importlib.import_module(_MODULE))
 globals().update({name: each for name, each in _tests.items() if isinstance(each, Test | TestGenerator)})
