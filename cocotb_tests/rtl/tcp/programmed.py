@@ -1,5 +1,6 @@
 """The program of the TCP engine, executed by the interpreter, with rings in Python: an endpoint like the twin's."""
 
+import functools
 import random
 from collections import deque
 
@@ -12,6 +13,7 @@ from open_rnic.rtl.tcp.program import tcp_program
 from open_rnic.rtl.tcp.words import SegmentBit, State, port, row, segment, t
 
 MASK = 0xFFFF_FFFF
+_program = functools.cache(tcp_program)  # which is made once for all connections, and is not changed
 
 
 class Programmed:
@@ -34,7 +36,7 @@ class Programmed:
         self.taken_segment = False
         names = vars(port)
         self.machine = Interpreter(
-            tcp_program(config), 1, {place.code: getattr(self, f"_{name}") for name, place in names.items()}
+            _program(config), 1, {place.code: getattr(self, f"_{name}") for name, place in names.items()}
         )
         self.now = 0
 

@@ -81,9 +81,9 @@ def counterexample(program, instructions, ring, begin):
         right = z3.And(z3.UGE(sent - read, edge - read), z3.ULE(sent - read, ring), words[t.right.code] == sent)
         solver = z3.Solver()
         solver.add(*given, *conditions, z3.Not(right))
-        if solver.check() == z3.sat:
+        if (verdict := solver.check()) == z3.sat:
             return solver.model()
-        assert solver.check() == z3.unsat
+        assert verdict == z3.unsat
     return None
 
 
