@@ -94,10 +94,10 @@ def test_a_closed_standard_output_is_reported(arguments, tmp_path):
 
 
 def test_a_command_without_output_needs_no_standard_output(tmp_path):
-    command = ["sh", "-c", 'exec "$@" >&-', "sh", *RNIC, "verilog", "--lanes", "1", "-o", str(tmp_path / "mpa.v")]
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *RNIC, "man", str(tmp_path)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=HANG)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "endmodule" in (tmp_path / "mpa.v").read_text()
+    assert ".TH" in (tmp_path / "rnic-connect.1").read_text()
 
 
 def test_a_closed_standard_error_does_not_stop_a_command():

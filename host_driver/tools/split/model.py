@@ -119,7 +119,7 @@ class Setting:
         """A cache of predictions for one end: many splits are the same at one of their ends."""
         return {}
 
-    @property
+    @cached_property
     def idle(self) -> frozenset[Stage]:
         """The stages that have nothing to do with these settings."""
         markers = () if self.markers else (Stage.MARKER_INSERTION, Stage.MARKER_REMOVAL)
@@ -138,8 +138,12 @@ class Setting:
 
     def active(self, direction: Direction) -> tuple[Stage, ...]:
         """Return the stages that have something to do, in the order in which an octet passes them."""
-        order = TRANSMIT if direction is Direction.TRANSMIT else RECEIVE
-        return tuple(stage for stage in order if stage not in self.idle)
+        return self._active[direction]
+
+    @cached_property
+    def _active(self) -> dict[Direction, tuple[Stage, ...]]:
+        orders = {Direction.TRANSMIT: TRANSMIT, Direction.RECEIVE: RECEIVE}
+        return {each: tuple(stage for stage in order if stage not in self.idle) for each, order in orders.items()}
 
     def ulpdus(self, message: int) -> tuple[int, ...]:
         """Return the ULPDU lengths of a message."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
 from typing import Any, TextIO
+
+import msgspec
 
 from open_rnic.host_driver.tools.bench.table import Table
 from open_rnic.host_driver.tools.split import connections, simulate
@@ -198,8 +199,7 @@ class Report:
 
     def write_json(self, file: TextIO) -> None:
         """Write one JSON object."""
-        json.dump(self.plain(), file, indent=1)
-        file.write("\n")
+        file.write(msgspec.json.format(msgspec.json.encode(self.plain()), indent=1).decode() + "\n")
 
     def write_csv(self, file: TextIO) -> None:
         """Write a line for each split and message size."""
@@ -332,7 +332,7 @@ def _rows(each: Prediction) -> list[dict[str, Any]]:
             "throughput_octets_per_s": point.rate,
             "half_round_trip_s": point.half_round_trip,
             "host_cycles_per_octet": point.cycles_per_octet,
-            **{f"host_cycles_{stage}": point.stages.get(stage, 0.0) for stage in (*map(str, Stage), "link")},
+            **{f"host_cycles_{stage}": stages.get(stage, 0.0) for stage in (*map(str, Stage), "link")},
             **{f"link_octets_{direction}": octets for direction, octets in point.link.items()},
             **{f"cores_at_{rate}_gbit_per_s": _number(each.cores(rate, point.size)) for rate in RATES},
             "luts": each.luts,
@@ -342,6 +342,7 @@ def _rows(each: Prediction) -> list[dict[str, Any]]:
             "slowest": point.slowest,
         }
         for point in each.points
+        for stages in [point.stages]
     ]
 
 

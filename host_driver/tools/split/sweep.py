@@ -43,7 +43,8 @@ class Sweep:
     async def run(self, wanted: Sequence[tuple[Setting, Split]], sizes: Sequence[int] = SIZES) -> list[Prediction]:
         """Return the predictions, in order; known predictions come from the store."""
         read = sources()
-        descriptions = {id(setting): _description(setting) for setting, _ in wanted}
+        settings = {id(setting): setting for setting, _ in wanted}
+        descriptions = {which: _description(setting) for which, setting in settings.items()}
         names = [
             key("split", descriptions[id(setting)], sorted(split.device), list(sizes), read)
             for setting, split in wanted
