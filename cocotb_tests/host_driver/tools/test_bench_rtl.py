@@ -211,7 +211,8 @@ def test_a_block_without_a_width_is_measured_once():
     assert len(cases(["FpduFramer", "EventQueue"], [1, 2, 4], ["25f", "hx8k"], 5)) == 2 * (3 + 1)
 
 
-LARGER = {"SharedMpa, 16", "RdmaEngine, 4", "RdmaEngine, 16", "RdmaDatapath", "SharedDatapath, 4", "SharedDatapath, 16"}
+LARGER = {"SharedMpa, 16", "RdmaEngine, 4", "RdmaEngine, 16", "RdmaDatapath", "SharedDatapath, 4", "SharedDatapath, 16",
+          "MpaDatapath", "TX+RX", "NetworkPath"}  # fmt: skip
 
 
 @pytest.mark.parametrize("block", [
