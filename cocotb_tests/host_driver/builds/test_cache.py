@@ -139,9 +139,9 @@ def test_a_limit_that_is_not_a_number_is_reported_before_the_work(simulations, m
         simulations.make("key", lambda entry: pytest.fail("made"))
 
 
-def test_a_build_reports_it_in_one_line():
+def test_a_build_reports_it_in_one_line(tmp_path):
     program = "from open_rnic.host_driver.devices.sim.prepare import main; main(['device', '1'])"
-    variables = os.environ | {"OPEN_RNIC_CACHE_MIB": "2G"}
+    variables = os.environ | {"OPEN_RNIC_CACHE_MIB": "2G", "OPEN_RNIC_CACHE": str(tmp_path)}  # where nothing is built
     done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "OPEN_RNIC_CACHE_MIB is a number of MiB, not '2G'\n")
 

@@ -45,12 +45,11 @@ async def prepare(what: str, *arguments: str, waves: bool = False) -> Simulation
     """Return the simulation; build it if necessary. A cancellation ends the build. Raises DeviceError if it fails."""
     try:
         _, simulation = find(what, *arguments, waves=waves)
-        if simulation is not None:
-            return simulation
-        _log_once(" ".join((what, *arguments)))
-        check_system(waves)  # before the elaboration, which takes long
     except (BuildError, MissingExtraError) as problem:
         raise _impossible(str(problem)) from None
+    if simulation is not None:
+        return simulation
+    _log_once(" ".join((what, *arguments)))
     builder = await asyncio.create_subprocess_exec(
         sys.executable, "-m", __name__, *(["--waves"] if waves else []), what, *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True,
@@ -94,6 +93,7 @@ def main(arguments: list[str]) -> None:
     try:
         note, simulation = find(what, *rest, waves=waves)
         if simulation is None:
+            check_system(waves)  # before the elaboration, which takes long
             simulation = build(_made(what, rest), waves=waves)
             remember(note, simulation)
     except BuildError as problem:
