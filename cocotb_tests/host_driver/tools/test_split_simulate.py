@@ -80,7 +80,7 @@ def test_the_octets_over_the_link_in_simulation_match_the_model(markers, crc):
         those = [task for task in wanted if task.direction is direction]
         for each in simulate.simulate(those, simulate.sources()):
             said = sum(
-                model._crossing(setting, direction, station, ulpdu)
+                model._octets(setting, direction, ulpdu)[station.place]
                 for station in model._way(setting, each.task.split, direction)
                 if station.kind is None and 0 < station.place < len(setting.active(direction))
                 for ulpdu in each.task.ulpdus

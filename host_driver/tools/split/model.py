@@ -398,11 +398,6 @@ def _octets(setting: Setting, direction: Direction, ulpdu: int) -> list[float]:
     return [*(before[stage] for stage in setting.active(direction)), last]
 
 
-def _crossing(setting: Setting, direction: Direction, station: _Station, ulpdu: int) -> float:
-    """Return the octets of a segment that cross the link at this station."""
-    return _octets(setting, direction, ulpdu)[station.place]
-
-
 def _seconds(link: Link, octets: float) -> float:
     transactions = -(-octets // link.transaction_octets.value)
     return (octets + transactions * link.overhead_octets.value) * 8 / link.bits_per_second.value
@@ -464,6 +459,7 @@ class _End:
 def _end(setting: Setting, direction: Direction, row: tuple[_Station, ...], message: int, clock: float | None) -> _End:
     ulpdus = setting.ulpdus(message)
     kinds = {length: ulpdus.count(length) for length in dict.fromkeys(ulpdus)}
+    octets = {length: _octets(setting, direction, length) for length in kinds}
     active = setting.active(direction)
     hertz = setting.host.clock_hz.value
     host = f"{_HOST}{_ENDS[direction]}"
@@ -492,20 +488,19 @@ def _end(setting: Setting, direction: Direction, row: tuple[_Station, ...], mess
             continue
         for length, count in kinds.items():
             if station.kind is Side.HOST:
-                octets = _octets(setting, direction, length)
                 for stage in station.stages:
-                    each = _stage_cycles(setting, direction, stage, octets[active.index(stage)], message)
+                    each = _stage_cycles(setting, direction, stage, octets[length][active.index(stage)], message)
                     cycles[stage.value] += count * each
                     spend(host, length, each / hertz)
             else:
-                over = _crossing(setting, direction, station, length)
+                over = octets[length][station.place]
                 link += count * over
                 cycles[LINK] += count * setting.link.host_s_per_transfer.value * hertz
                 spend(host, length, setting.link.host_s_per_transfer.value)
                 spend(station.resource, length, _seconds(setting.link, over))
     if direction is Direction.TRANSMIT:  # the wire counts only once
         for length in kinds:
-            on_wire = _octets(setting, direction, length)[-1] + (0 if setting.tcp else _FRAME) + _WIRE
+            on_wire = octets[length][-1] + (0 if setting.tcp else _FRAME) + _WIRE
             spend(WIRE, length, on_wire * 8 / (setting.wire * 1e9))
     crossings = sum(station.kind is None for station in row)
     return _End(first, whole, pace, cycles, link, crossings * setting.link.latency_s.value)
