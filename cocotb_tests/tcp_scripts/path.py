@@ -14,23 +14,32 @@ from open_rnic.host_driver.devices.sim.dut import start
 from open_rnic.host_driver.devices.sim.path import tick_cycles
 from open_rnic.host_driver.net.frames import Arp, ArpOperation, EtherType, Ipv4
 from open_rnic.host_driver.tcp.segment import PROTOCOL
+from open_rnic.rtl.net.neighbours import FRESH, UNIT
 from open_rnic.rtl.tcp.words import Command
+
+QUIET = 600  # cycles: few segments of the scripts are full
 
 
 class Path(path.Path):
     """The path, which also knows another peer, and the statuses of its connections."""
 
+    forgets = 0  # ms until the path may have forgotten its peers
+
     def introduce(self):
+        if self.forgets > 0:
+            return
         request = Arp(ArpOperation.REQUEST, path.PEER_MAC, OTHER, bytes(6), HERE)
         self.give(EtherType.ARP, request.encode(), b"\xff" * 6)
-        resume(self.settle)()
+        resume(self.settle)()  # there is room for one at a time
         super().introduce()
+        self.forgets = FRESH * UNIT
 
     async def settle(self):
         ticks = max(0, self.now - self.time)
         if ticks:  # all at once, which is faster for many
             self.control["ticks"] = (self.control["ticks"] + ticks) % (1 << 16)
             self.time = self.now
+            self.forgets -= ticks
             await self.clock.step(ticks * tick_cycles(path.CONNECTIONS))
         await super().settle()
 
@@ -56,7 +65,7 @@ class Rtl(Engine):
 
 def play(path: Path, case: Case, iss: int, irs: int) -> None:
     """Play a case on the next connection; raise ScriptError if it fails."""
-    path.introduce()  # the path may have forgotten the peers in the time of the last case
+    path.introduce()
     subject = Rtl(path, iss)
     try:
         trace = Player(case, subject, iss, irs).run()
@@ -71,7 +80,7 @@ def play(path: Path, case: Case, iss: int, irs: int) -> None:
 async def play_the_scripts(dut):
     """Play all that fit, and that take at most ``longest`` ms."""
     await start(dut)
-    path = Path(dut)
+    path = Path(dut, QUIET)
 
     def play_all():
         failures = []

@@ -17,13 +17,17 @@ from open_rnic.rtl.tcp.words import PIECE, Command
 
 CONNECTIONS, RING = 4, 8192
 MAC, PEER_MAC = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
-QUIET = 1500  # cycles without a change after which nothing will happen: a full segment in, and one out
+SLICE = 100  # cycles between two looks
 
 
 class Path:
-    """The path in the simulation, and one connection of it at a time, as :class:`.Programmed`."""
+    """The path in the simulation, and one connection of it at a time, as :class:`.Programmed`.
 
-    def __init__(self, dut):
+    Nothing will happen any more after ``quiet`` cycles without a change.
+    """
+
+    def __init__(self, dut, quiet):
+        self.quiet = quiet
         self.clock = Clock(dut, layout.path(CONNECTIONS))
         self.control = self.clock.control
         self.control.update(mac=int.from_bytes(MAC, "big"), address=int(HERE), prefix=0xFFFF_FF00)
@@ -45,8 +49,8 @@ class Path:
         self.control["ticks"] = (self.control["ticks"] + max(0, self.now - self.time)) % (1 << 16)
         self.time = max(self.time, self.now)
         last, quiet = None, 0
-        while quiet < QUIET:
-            await self.clock.step(250)
+        while quiet < self.quiet:
+            await self.clock.step(SLICE)
             status = self.clock.status
             self.frames.move()
             self.to_send.move()
@@ -54,7 +58,7 @@ class Path:
                 self.take_frame(octets[2:])
             for _, octets in self.received.packets():
                 self.take_octets(octets)
-            quiet = quiet + 250 if status == last and status["ticks"] == self.control["ticks"] else 0
+            quiet = quiet + SLICE if status == last and status["ticks"] == self.control["ticks"] else 0
             last = status
 
     def take_frame(self, octets):
@@ -131,7 +135,7 @@ class Path:
 async def shadow_the_twin(dut):
     """Run the traffic."""
     await start(dut)
-    path = Path(dut)
+    path = Path(dut, parameter("quiet"))
 
     def play():
         path.introduce()

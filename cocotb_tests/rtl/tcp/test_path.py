@@ -9,6 +9,8 @@ from open_rnic.cocotb_tests.harness import simulate
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver.devices.sim.path import make
 
+QUIET = 1000  # cycles from a full segment that comes in to one that leaves
+
 
 @cocotb.test()
 async def shadows_the_twin(dut):
@@ -21,7 +23,7 @@ async def shadows_the_twin(dut):
 def test_the_path_sends_what_the_twin_sends(seed):
     simulate(
         functools.partial(make, "4", "8192", "8192"), shadows_the_twin,
-        parameters={"seed": seed, "steps": 1000},
+        parameters={"seed": seed, "steps": 1000, "quiet": QUIET},
     )  # fmt: skip
 
 
@@ -29,5 +31,5 @@ def test_the_path_sends_what_the_twin_sends(seed):
 def test_the_path_sends_what_the_twin_sends_with_its_rings_in_a_slow_memory(latency, seed):
     simulate(
         functools.partial(make, "4", "8192", "8192", str(latency), str(seed)), shadows_the_twin,
-        parameters={"seed": 1, "steps": 1000},
+        parameters={"seed": 1, "steps": 1000, "quiet": QUIET + 10 * latency},
     )  # fmt: skip

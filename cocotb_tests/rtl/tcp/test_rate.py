@@ -436,7 +436,7 @@ async def shortest_frames(dut):
 
 
 def test_the_shortest_segments_take_the_time_of_the_wire():
-    simulate(TcpEngine(CONNECTIONS), shortest_segments)
+    simulate(functools.partial(TcpEngine, CONNECTIONS), shortest_segments)
 
 
 def test_the_table_of_the_page_is_that_of_the_program():
@@ -444,11 +444,11 @@ def test_the_table_of_the_page_is_that_of_the_program():
 
 
 def test_octets_are_delivered_when_they_have_been_written():
-    simulate(TcpEngine(CONNECTIONS), octets_behind_others)
+    simulate(functools.partial(TcpEngine, CONNECTIONS), octets_behind_others)
 
 
 def test_the_shortest_segments_leave():
-    simulate(TcpEngine(CONNECTIONS), shortest_segments_out, parameters={"out": 260, "both": 300})
+    simulate(functools.partial(TcpEngine, CONNECTIONS), shortest_segments_out, parameters={"out": 260, "both": 300})
 
 
 def test_the_shortest_frames_are_received_back_to_back():
