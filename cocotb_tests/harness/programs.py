@@ -32,13 +32,14 @@ class Program:
 
     def __init__(self, *arguments: str) -> None:
         ours, theirs = zip(*(os.pipe() for _ in range(3)), strict=True)
-        for each in theirs:
+        for each in theirs[:2]:
             fcntl(each, F_SETPIPE_SZ, _PIPE)
         message = {"arguments": arguments, "folder": os.getcwd(), "variables": dict(os.environ)}
         socket.send_fds(_forks(), [json.dumps(message).encode()], theirs)
         for each in theirs:
             os.close(each)
-        self.stdout, self.stderr, self._status = map(os.fdopen, ours)
+        self.stdout, self.stderr = map(os.fdopen, ours[:2])
+        self._status = os.fdopen(ours[2], "rb", buffering=0)  # so that what has not been read is seen by select
         self.pid = int(self._status.readline())
         self.returncode: int | None = None
 
@@ -54,7 +55,8 @@ class Program:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the program has ended."""
         if self.returncode is None and not select.select([self._status], [], [], 0)[0]:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # its status is on the way
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End the program at once."""
