@@ -7,6 +7,7 @@ Without a KIND, all kinds run, one after the other; each is a module of :mod:`.s
 """
 
 import argparse
+import gc
 import os
 import random
 import sys
@@ -37,7 +38,7 @@ def soak(kind: type[Case], seed: int, count: int, jobs: int, fields: dict[str, A
     name, began, console = kind.__struct_config__.tag, time.monotonic(), Console()
     console.print(f"{name}: {count:,} cases, seed {seed}, {jobs} processes", highlight=False)
     outcomes, failures = Counter(), 0
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, initializer=gc.freeze) as pool:  # collections look at the objects of cases only
         ranges = [range(at, min(at + kind.BATCH, count)) for at in range(0, count, kind.BATCH)]
         waiting = [pool.submit(batch, kind, seed, numbers, **fields) for numbers in ranges]
         finished = track(as_completed(waiting), name, len(waiting), console=console, disable=not console.is_terminal)

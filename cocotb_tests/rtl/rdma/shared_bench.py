@@ -7,7 +7,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import FallingEdge, Lock, RisingEdge, Timer
 
-from open_rnic.cocotb_tests.harness import Received, Sink, Source
+from open_rnic.cocotb_tests.harness import Received, Sink, Source, cycles
 from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, SIZES, Memory
 from open_rnic.cocotb_tests.rtl.rdma.programs import Both, _Octets
 from open_rnic.host_driver.devices.sim.register_bus import access_register
@@ -109,7 +109,7 @@ class SharedBench:
         while True:
             await self.edge  # ``blocked`` knows the ULPDU a cycle later, as would a register of the watcher
             (checked, dropped), now = now, (
-                level(dut.checked) << level(dut.checked_of), level(dut.dropped) << level(dut.dropped_of)
+                level(dut.checked) and 1 << level(dut.checked_of), level(dut.dropped) and 1 << level(dut.dropped_of)
             )  # fmt: skip
             for end in self.ends if checked | dropped else ():
                 if done := (checked >> end.n & 1) + (dropped >> end.n & 1):
@@ -122,8 +122,7 @@ class SharedBench:
     async def _fill(self) -> None:
         while True:
             self.room = sum((end.settles or random.random() >= self.full) << end.n for end in self.ends)
-            for _ in range(random.randrange(1, 60)):
-                await self.edge
+            await cycles(self.dut, random.randrange(1, 60))
 
     async def _take(self, name: str) -> None:
         while True:

@@ -27,9 +27,11 @@ def test_the_path_sends_what_the_twin_sends(seed):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("latency", "seed"), shortened("a faster memory", 1, [(50, 0), (10, 1)]))
-def test_the_path_sends_what_the_twin_sends_with_its_rings_in_a_slow_memory(latency, seed):
+@pytest.mark.parametrize(("latency", "seed", "steps"), shortened(
+    "a faster memory, and more steps", 1, [(50, 0, 400), (50, 0, 1000), (10, 1, 1000)]
+))  # fmt: skip
+def test_the_path_sends_what_the_twin_sends_with_its_rings_in_a_slow_memory(latency, seed, steps):
     simulate(
         functools.partial(make, "4", "8192", "8192", str(latency), str(seed)), shadows_the_twin,
-        parameters={"seed": 1, "steps": 1000, "quiet": QUIET + 10 * latency},
+        parameters={"seed": 1, "steps": steps, "quiet": QUIET + 10 * latency},
     )  # fmt: skip
