@@ -1,5 +1,6 @@
 """Short soaks of MPA and of the twin's TCP, and tests of the soak itself. The tests of other blocks have theirs."""
 
+import gc
 import os
 import random
 
@@ -19,6 +20,13 @@ from open_rnic.host_driver.tcp.endpoint import Endpoint
 from open_rnic.rtl.lib.lanes import LANES
 
 SEED = int(os.environ.get("COCOTB_RANDOM_SEED") or random.SystemRandom().getrandbits(32))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_garbage_of_others():
+    """Cases end with a collection, which need not look at what other tests have left in this process."""
+    gc.collect()
+    gc.freeze()
 
 
 def outcomes_of(kind, numbers, **fields):
