@@ -50,8 +50,9 @@ class SimulationProcess:
         self._failed = False
         self._folder = Path(tempfile.mkdtemp(prefix="rnic-simulation-"))
         self._log = self._folder / "log"
-        levels = {"COCOTB_LOG_LEVEL": "WARNING", "GPI_LOG_LEVEL": "WARNING"}
-        variables |= levels | {"COCOTB_RESULTS_FILE": str(self._folder / "results.xml")}
+        variables |= {"COCOTB_LOG_LEVEL": "WARNING", "GPI_LOG_LEVEL": "WARNING"}
+        variables |= {"COCOTB_REWRITE_ASSERTION_FILES": ""}  # which takes a fifth of the start, and tests nothing here
+        variables |= {"COCOTB_RESULTS_FILE": str(self._folder / "results.xml")}
         variables |= {TOP: " ".join(top), ENDS: " ".join(map(str, descriptors)), NOISE: noise}
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
