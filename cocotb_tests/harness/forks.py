@@ -1,123 +1,125 @@
-"""Runs simulations in forks of a process that has imported what they need, which takes Python half a second.
+"""Programs in forks of a process that has imported what they need: that takes Python a third of a second or more.
 
-It imports the module of a simulation, too, as the next one often has the same. That process calls :func:`serve`. For
-each simulation, it reads a line of JSON, and prints two: the id of the fork, and then its exit code and its seconds of
-processor time.
+That process runs :func:`serve`. For each program, it receives a message of JSON with open files, of which the first is
+a pipe. Into this it writes a line with the id of the fork, and one with its exit code and its seconds of processor time.
 """
 
 import atexit
 import contextlib
-import ctypes
-import functools
-import gc
-import importlib
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
-import traceback
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from open_rnic.host_driver.builds import ledger
-from open_rnic.host_driver.devices.sim.build import Simulation, environment
 
-__all__ = ["Forks", "forks"]
+__all__ = ["Fork", "Forks", "serve"]
 
-_IMPORTED = ("pytest", "cocotb.regression", "amaranth.hdl", "amaranth.lib.wiring", "open_rnic.cocotb_tests.harness")
+_MESSAGE = 1 << 17  # octets of a message, at most
 
 
 class Forks:
-    """Such a process; it ends with this one."""
+    """A process that forks; it ends with this one.
 
-    def __init__(self) -> None:
-        # cocotb looks at some variables when it is imported.
-        variables = environment("") | {"PYTHONWARNINGS": "error"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from {__name__} import serve; serve()"], env=variables, bufsize=0,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+    It calls the function ``serve`` of ``module``, which prepares it and calls :func:`serve` with the same descriptor.
+    """
+
+    def __init__(self, module: str, variables: Mapping[str, str] = os.environ) -> None:
+        self.messages, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", f"from {module} import serve; serve({theirs.fileno()})"], env=dict(variables),
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+            )  # fmt: skip
         atexit.register(self.close)
 
     def close(self) -> None:
         """End the process."""
         atexit.unregister(self.close)
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
+        self.messages.close()
         self._process.wait()
 
-    def run(
-        self, simulation: Simulation, variables: Mapping[str, str], folder: Path, waves: Path | None,
-        seconds: float | None,
-    ) -> int | None:  # fmt: skip
-        """Run a simulation with these environment variables in a folder, with its output in :file:`log` there.
 
-        Returns its exit code, which is negative for a signal, or None if it had to be killed after ``seconds``.
-        """
-        assert self._process.stdin is not None
-        command = [str(simulation.library), *([str(waves)] if waves else [])]
-        line = json.dumps({"command": command, "folder": str(folder), "variables": dict(variables)})
-        self._process.stdin.write(line.encode() + b"\n")
-        (number,) = self._answer()
-        ended = select.select([self._process.stdout], [], [], seconds)[0]
-        if not ended:
-            os.kill(int(number), signal.SIGKILL)
-        code, spent = self._answer()
-        ledger.add(float(spent))
-        return int(code) if ended else None
+class Fork:
+    """A program that has been given these words and open files."""
 
-    def _answer(self) -> list[bytes]:
-        """Return the words of the next line that the process prints."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the process that starts simulations has ended with {self._process.wait()}")
-        return line.split()
+    def __init__(self, forks: Forks, words: Mapping[str, Any], files: Sequence[int] = ()) -> None:
+        ours, theirs = os.pipe()
+        try:
+            socket.send_fds(forks.messages, [json.dumps(words).encode()], [theirs, *files])
+        finally:
+            os.close(theirs)
+        self._status = os.fdopen(ours, "rb", buffering=0)  # so that select sees what has not been read
+        started = self._status.readline()
+        if not started:
+            self._status.close()
+            raise RuntimeError("the process that forks has ended")
+        self.pid = int(started)
+        self.returncode: int | None = None
 
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Return the exit code, which is negative for a signal, or None if the program still runs after ``seconds``."""
+        if self.returncode is None and select.select([self._status], [], [], seconds)[0]:
+            code, spent = self._status.readline().split()
+            self._status.close()
+            ledger.add(float(spent))
+            self.returncode = int(code)
+        return self.returncode
 
-@functools.cache
-def forks() -> Forks:
-    """Return the process that the simulations of this one have in common."""
-    return Forks()
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the program has ended."""
+        if self.wait(0) is None:
+            with contextlib.suppress(ProcessLookupError):  # its status is on the way
+                os.kill(self.pid, number)
 
-
-def _simulate(command: list[str], folder: str, variables: dict[str, str]) -> None:
-    """Become a simulation."""
-    os.environ.clear()
-    os.environ.update(variables)
-    os.chdir(folder)
-    for name, flags, descriptors in ((os.devnull, os.O_RDONLY, [0]), ("log", os.O_WRONLY | os.O_CREAT, [1, 2])):
-        opened = os.open(name, flags)
-        for each in descriptors:
-            os.dup2(opened, each)
-        os.close(opened)
-    try:
-        library = ctypes.PyDLL(command[0], mode=ctypes.RTLD_GLOBAL)
-        library.become_simulation(len(command), (ctypes.c_char_p * len(command))(*map(os.fsencode, command)))
-    except BaseException:
-        traceback.print_exc()
-    os._exit(1)
+    def kill(self) -> None:
+        """End the program at once."""
+        self.send_signal(signal.SIGKILL)
+        self.wait()
 
 
-def serve() -> None:
-    """Fork for each line of standard input."""
-    for name in _IMPORTED:
-        importlib.import_module(name)
-    from cocotb.regression import RegressionManager
+def serve(
+    descriptor: int, run: Callable[..., None], prepare: Callable[[dict[str, Any]], None] = lambda words: None
+) -> None:
+    """Fork for each message from this socket, and report the ends of the forks.
 
-    RegressionManager.setup_pytest_assertion_rewriting()
-    RegressionManager.setup_pytest_assertion_rewriting = lambda _: None  # forks have it already
-    for line in sys.stdin.buffer:
-        given = json.loads(line)
-        with contextlib.suppress(Exception):  # the simulation imports it again, and says what is wrong
-            importlib.import_module(given["variables"]["COCOTB_TEST_MODULES"])
-        gc.freeze()  # what is imported is no garbage of the forks
-        number = os.fork()
-        if not number:
-            _simulate(**given)
-        print(number, flush=True)
-        _, status, used = os.wait4(number, 0)
-        print(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, flush=True)
+    A fork calls ``run`` with the open files and the words of the message, and this process before that ``prepare`` with
+    the words.
+    """
+    messages = socket.socket(fileno=descriptor)
+    running: dict[int, tuple[int, int]] = {}  # for each program its id, and the pipe for its status
+    while True:
+        for each in select.select([messages.fileno(), *running], [], [])[0]:
+            if each in running:
+                number, status = running.pop(each)
+                _, code, used = os.wait4(number, 0)
+                os.close(each)
+                _report(status, os.waitstatus_to_exitcode(code), used.ru_utime + used.ru_stime)
+                os.close(status)
+                continue
+            message, opened, _, _ = socket.recv_fds(messages, _MESSAGE, 8)
+            if not message:
+                return
+            status, *files = opened
+            words = json.loads(message)
+            prepare(words)
+            number = os.fork()
+            if not number:
+                messages.close()
+                os.close(status)
+                run(files, **words)
+                return
+            for one in files:
+                os.close(one)
+            _report(status, number)
+            running[os.pidfd_open(number)] = number, status
+
+
+def _report(status: int, *words: float) -> None:
+    with contextlib.suppress(BrokenPipeError):  # nobody waits for this program any more
+        os.write(status, (" ".join(map(str, words)) + "\n").encode())

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 from cocotb.regression import TestGenerator
 
-from open_rnic.cocotb_tests.harness.forks import forks
+from open_rnic.cocotb_tests.harness import simulation_forks
 from open_rnic.cocotb_tests.plugins.lengths import beside
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver.builds import ledger
@@ -113,7 +113,7 @@ def simulate(
         }),
     }
     began = ledger.started()
-    code = forks().run(simulation, variables, folder, folder / "waves.fst" if waves else None, seconds)
+    code = simulation_forks.run(simulation, variables, folder, folder / "waves.fst" if waves else None, seconds)
     ledger.note("simulation", simulation.folder.name, model=ledger.started() - began)
     problems = problems_of(folder / "results.xml", names)
     if code is None:
