@@ -1,7 +1,7 @@
 """Programs in forks of a process that has imported what they need: that takes Python a third of a second or more.
 
 That process runs :func:`serve`. For each program, it receives a message of JSON with open files, of which the first is
-a pipe. Into this it writes a line with the id of the fork, and one with its exit code and its seconds of processor time.
+a pipe. Into this it writes a line with the id of the fork, and one with its exit code and seconds of processor time.
 """
 
 import atexit
