@@ -156,6 +156,7 @@ class Beats:
         self._pauses = backpressure or never()
         self.transfers = 0
         self.resets = False
+        self._is_ready = False
         drive(self._ready, 0)
 
     async def take(self) -> int:
@@ -163,19 +164,22 @@ class Beats:
         held = None
         if pause := next(self._pauses):
             drive(self._ready, 0)
+            self._is_ready = False
         if pause == UNTIL_VALID:
             await rises_with(self._edge, self._valid)
-            held = self._check(None)
+            held = level(self._payload)
         for _ in range(pause):
             await self._edge
             held = self._check(held)
-        drive(self._ready, 1)
+        if not self._is_ready:
+            drive(self._ready, 1)
+            self._is_ready = True
         if held is not None:
             await self._edge
             held = self._check(held)
         if held is None:  # also if a reset has withdrawn it
             await rises_with(self._edge, self._valid)
-            held = self._check(None)
+            held = level(self._payload)
         self.transfers += 1
         return held
 
