@@ -8,7 +8,7 @@ import random
 from open_rnic.cocotb_tests.rtl.rdma.streams import give, now_and_then, pass_cycles, take, until
 from open_rnic.rtl.rdma.bursts import PAGE
 
-__all__ = ["segment_in_bursts", "transfers_equal_the_model"]
+__all__ = ["errors_are_reported", "segment_in_bursts", "transfers_equal_the_model"]
 
 ROUNDS = 15
 
@@ -104,6 +104,34 @@ def transfers_equal_the_model(bus, seed):
     for address, octet in model.items():
         assert octet in (None, bus.octets.get(address, 0))
     assert {address for address, octet in bus.octets.items()} <= model.keys()
+
+
+def errors_are_reported(bus):
+    """Write and read a word of 4 octets, with and without errors; ``fault`` of the block and the port say which."""
+    faults, of_writes = [], []
+
+    async def watch(ctx):
+        while True:
+            _, fault, of_write = await ctx.tick(bus.dut.fault, bus.dut.port.write_fault)
+            faults.append(fault)
+            of_writes.append(of_write)
+
+    async def main(ctx):
+        idle = now_and_then(random.Random(0), 0)
+        for due in (0, 1, 0, 1):
+            bus.faulty = {4} if due else set()
+            faults.clear()
+            of_writes.clear()
+            await give(ctx, bus.dut.port.write, {"address": 1, "data": 7, "mask": 1, "last": 1}, idle)
+            assert sum(of_writes) == due
+            await ctx.tick()
+            assert sum(faults) == due
+            await give(ctx, bus.dut.port.read, 1, idle)
+            await take(ctx, bus.dut.port.words, idle)
+            await ctx.tick()
+            assert (sum(faults), sum(of_writes)) == (2 * due, due)
+
+    bus.run(main, watch)
 
 
 def segment_in_bursts(bus, bursts):

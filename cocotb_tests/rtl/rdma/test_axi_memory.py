@@ -6,8 +6,12 @@ import random
 import pytest
 
 from open_rnic.cocotb_tests.plugins.lengths import shortened, widths
-from open_rnic.cocotb_tests.rtl.rdma.memory_programs import segment_in_bursts, transfers_equal_the_model
-from open_rnic.cocotb_tests.rtl.rdma.streams import give, now_and_then, pass_cycles, run, take, until
+from open_rnic.cocotb_tests.rtl.rdma.memory_programs import (
+    errors_are_reported,
+    segment_in_bursts,
+    transfers_equal_the_model,
+)
+from open_rnic.cocotb_tests.rtl.rdma.streams import give, now_and_then, pass_cycles, run, until
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.rdma.axi_memory import AxiMemory
 from open_rnic.rtl.rdma.bursts import PAGE
@@ -190,31 +194,7 @@ def test_cycles_and_bursts_of_a_segment(lanes, bursts):
 
 
 def test_an_error_of_the_bus_is_reported():
-    bus = Bus(1)
-    faults, of_writes = [], []
-
-    async def watch(ctx):
-        while True:
-            _, fault, of_write = await ctx.tick(bus.dut.fault, bus.dut.port.write_fault)
-            faults.append(fault)
-            of_writes.append(of_write)
-
-    async def main(ctx):
-        idle = now_and_then(random.Random(0), 0)
-        for due in (0, 1, 0, 1):
-            bus.faulty = {4} if due else set()
-            faults.clear()
-            of_writes.clear()
-            await give(ctx, bus.dut.port.write, {"address": 1, "data": 7, "mask": 1, "last": 1}, idle)
-            assert sum(of_writes) == due
-            await ctx.tick()
-            assert sum(faults) == due
-            await give(ctx, bus.dut.port.read, 1, idle)
-            await take(ctx, bus.dut.port.words, idle)
-            await ctx.tick()
-            assert (sum(faults), sum(of_writes)) == (2 * due, due)
-
-    bus.run(main, watch)
+    errors_are_reported(Bus(1))
 
 
 def test_a_write_that_the_engine_withdraws_in_a_reset_does_not_stand_for_the_next_one():

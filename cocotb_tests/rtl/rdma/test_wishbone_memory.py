@@ -5,7 +5,11 @@ import random
 import pytest
 
 from open_rnic.cocotb_tests.plugins.lengths import shortened, widths
-from open_rnic.cocotb_tests.rtl.rdma.memory_programs import segment_in_bursts, transfers_equal_the_model
+from open_rnic.cocotb_tests.rtl.rdma.memory_programs import (
+    errors_are_reported,
+    segment_in_bursts,
+    transfers_equal_the_model,
+)
 from open_rnic.cocotb_tests.rtl.rdma.streams import run
 from open_rnic.rtl.lib.lanes import LANES
 from open_rnic.rtl.rdma.bursts import PAGE
@@ -113,3 +117,7 @@ def test_cycles_and_bursts_of_a_segment(lanes, bursts):
     bus = Bus(lanes, latency=30)
     words, cycles = segment_in_bursts(bus, bursts)
     assert cycles <= words + 33 * bursts + bus.dut.burst + 8
+
+
+def test_an_error_of_the_bus_is_reported():
+    errors_are_reported(Bus(1))
