@@ -47,7 +47,7 @@ def _linked(text, here):
 
 
 def on_startup(command, dirty):
-    """Let the garbage collector wait for the end of a build: it would look at all pages again and again."""
+    """Make a build without the garbage collector, which would look at all pages again and again."""
     if command == "build":
         gc.disable()
 

@@ -80,7 +80,7 @@ def test_the_page_has_the_table_of_a_complete_run():
     ),
 )
 def test_a_complete_run_fails_if_a_combination_is_missing(seen, arguments, status, tmp_path):
-    workers = ["-n", "2"] if seen == "all" else []
+    workers = [] if arguments else ["-n", "2"]
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\n")
     (tmp_path / "conftest.py").write_text("from open_rnic.cocotb_tests.conftest import *\n")
     fence = "ALL['fence']" if seen == "all" else "{max(ALL['fence'])}"

@@ -55,7 +55,7 @@ def serve(descriptor: int) -> None:
 
 
 def _prepare(words: dict[str, Any]) -> None:
-    with contextlib.suppress(Exception):  # the simulation imports it again, and says what is wrong
+    with contextlib.suppress(BaseException):  # the simulation imports it again, and says what is wrong
         importlib.import_module(words["variables"]["COCOTB_TEST_MODULES"])
     gc.freeze()  # what is imported is no garbage of the forks
 

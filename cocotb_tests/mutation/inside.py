@@ -25,7 +25,7 @@ from open_rnic.cocotb_tests import harness
 from open_rnic.cocotb_tests.harness.simulation import problems_of
 from open_rnic.cocotb_tests.mutation.task import KILLED, Task
 
-_MODULE = Task.read().module  # where there is no task, as in the process that forks simulations, the import ends here
+_MODULE = Task.read().module  # raises where there is no task: in the process that forks simulations
 SECONDS = 600  # limit of processor time, for a fork in which time does not advance
 _bench = harness.bench
 _number: int | None = None  # the mutant of this fork; None before the fork

@@ -3,7 +3,7 @@
 A test is concerned if its file, or anything that the file imports, differs from the git revision, or if it ran a
 simulation whose maker or anything that the maker imports differs: a test of a device builds its simulation by name. The
 simulations are those that the ledgers of earlier runs in this checkout name (:mod:`.costs`). A test that no earlier run
-knows is concerned.
+knows may be concerned, and is farther than all that are known to be; it is taken to cost as much as others do.
 
 A change of a block that all data paths contain concerns most tests. With a limit of time, those run that are nearest to
 the change: the fewer imports lie between a test, or its simulation, and the change, the nearer. Of tests that are as
@@ -27,6 +27,8 @@ from open_rnic.host_driver.builds import sources
 from open_rnic.host_driver.builds.folders import built
 
 ROOT = Path(__file__).parents[2]
+UNKNOWN = 1000  # imports between a change and a test that has not run yet: more than any others
+TYPICAL = 0.2  # seconds of processor time of a test, where none has run yet
 
 
 @dataclass
@@ -88,10 +90,8 @@ def concerned(tests: Iterable[tuple[str, Path]], tested: Mapping[str, Known], ch
 
     found: dict[str, int] = {}
     for name, path in tests:
-        if name not in tested:
-            found[name] = 0
-            continue
-        distances = [imports(each) for each in (_module(path), *tested[name].makers)]
+        makers = tested[name].makers if name in tested else ()
+        distances = [None if name in tested else UNKNOWN, *map(imports, (_module(path), *makers))]
         if near := [each for each in distances if each is not None]:
             found[name] = min(near)
     return found
@@ -99,9 +99,11 @@ def concerned(tests: Iterable[tuple[str, Path]], tested: Mapping[str, Known], ch
 
 def nearest(distances: Mapping[str, int], tested: Mapping[str, Known], seconds: float) -> set[str]:
     """Return the tests that are nearest to the change, of which all together take at most so many seconds."""
+    seen = [each.seconds for each in tested.values()]
+    mean = sum(seen) / len(seen) if seen else TYPICAL
 
     def cost(name: str) -> float:
-        return tested.get(name, Known()).seconds
+        return tested[name].seconds if name in tested else mean
 
     chosen: set[str] = set()
     for name in sorted(distances, key=lambda name: (distances[name], cost(name))):

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from open_rnic.cocotb_tests.plugins import changed
-from open_rnic.cocotb_tests.plugins.changed import ROOT, Known, concerned, differing, nearest
+from open_rnic.cocotb_tests.plugins.changed import ROOT, TYPICAL, UNKNOWN, Known, concerned, differing, nearest
 from open_rnic.cocotb_tests.plugins.system_packages import needs
 
 FENCE, FRAMER, LOADER = (
@@ -36,8 +36,15 @@ def test_a_test_of_a_block_is_nearer_to_it_than_a_test_of_all():
     assert found["fence"] == 1 < found["device"]
 
 
-def test_a_test_that_never_ran_is_concerned():
-    assert of(LOADER, tested={"fence": Known(), "pairs": Known()}) == {"device": 0}
+def test_a_test_that_never_ran_may_be_concerned_and_is_the_last_unless_its_imports_are_near():
+    assert of(LOADER, tested={"fence": Known(), "pairs": Known()}) == {"device": UNKNOWN}
+    assert of(FENCE, tested={}) == of(FENCE) | {"pairs": UNKNOWN, "device": UNKNOWN}
+
+
+def test_a_test_that_never_ran_costs_as_much_as_others_do():
+    tested = {"a": Known(seconds=10), "b": Known(seconds=20)}
+    assert nearest({"new": 0}, tested, 14) == set() != nearest({"new": 0}, tested, 15)
+    assert nearest({"new": 0}, {}, TYPICAL) == {"new"}
 
 
 @pytest.mark.parametrize(("seconds", "chosen"), [(9, ""), (10, "a"), (30, "ab"), (69, "ab"), (70, "abc")])

@@ -8,7 +8,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 from collections import deque
 from fractions import Fraction
@@ -17,6 +16,7 @@ import pytest
 
 from open_rnic.boards import find
 from open_rnic.boards.link_size import measure
+from open_rnic.cocotb_tests.harness.commands import RNIC
 from open_rnic.cocotb_tests.harness.devices import (
     STREAM_ONLY,
     collect,
@@ -41,7 +41,6 @@ BOARD = "serial:sim:colorlight_5a75b"
 FAST = Fraction(4)  # clock cycles in a bit: the minimum of the UART
 PARTS = 4  # the operations on a noisy line are divided into parts with different noise, which run in parallel
 OPERATIONS = 4_000 // PARTS
-RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
 
 
 async def open_fast(noise=None, lanes=1, size=512):

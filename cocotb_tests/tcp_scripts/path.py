@@ -17,7 +17,7 @@ from open_rnic.host_driver.tcp.segment import PROTOCOL
 from open_rnic.rtl.net.neighbours import FRESH, UNIT
 from open_rnic.rtl.tcp.words import Command
 
-QUIET = 600  # cycles: few segments of the scripts are full
+QUIET = 600  # cycles without a change after which nothing will happen: the segments of the scripts are short
 
 
 class Path(path.Path):

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +21,8 @@ _PREFIX = "open_rnic."
 _ROOT = Path(__file__).parents[2]  # the folders of the package lie side by side, in a checkout and installed
 _TICK = 0.01  # seconds: a file's time is that of the kernel's last tick, so it may be earlier than the change
 _BEGAN = time.time() - _TICK
-# An import of this project, which stands on a line of its own: up to its closing bracket, or to the end of the line.
+# A line that imports of this project, and a usual import: up to its closing bracket, or to the end of the line.
+_MENTION = re.compile(rb"^.*\b(?:import\b.*\bopen_rnic|open_rnic\b.*\bimport)\b", re.MULTILINE)
 _IMPORT = re.compile(rb"^[ \t]*((?:from open_rnic\b|import .*\bopen_rnic\b)(?:[^(\n]*\([^)]*\)|.*))", re.MULTILINE)
 
 
@@ -81,13 +83,14 @@ def settled() -> bool:
 def imported(path: Path) -> frozenset[str]:
     """Return the modules of this project that a file imports.
 
-    To parse all of the text takes ten times as long as to parse its imports.
+    To parse all of the text takes ten times as long as to parse its imports; where these have an unusual form, all is.
     """
     text = path.read_bytes()
-    try:
-        return frozenset(_imports(ast.parse(b"\n".join(_IMPORT.findall(text)))))
-    except SyntaxError:  # for instance a bracket in a comment between the names
-        return frozenset(_imports(ast.parse(text)))
+    usual = _IMPORT.findall(text)
+    if len(usual) == len(_MENTION.findall(text)):
+        with suppress(SyntaxError):  # for instance of a bracket in a comment between the names
+            return frozenset(_imports(ast.parse(b"\n".join(usual))))
+    return frozenset(_imports(ast.parse(text)))
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:

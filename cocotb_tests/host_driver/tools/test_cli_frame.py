@@ -8,19 +8,17 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 
 import pytest
 
+from open_rnic.cocotb_tests.harness.commands import RNIC
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.device import Device, DeviceError
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.tools.cli.frame import deframe_lines, frame_lines
-
-RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
 
 
 def options(vector) -> list[str]:

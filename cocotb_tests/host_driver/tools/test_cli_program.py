@@ -13,6 +13,7 @@ from importlib.metadata import version
 import pytest
 import typer
 
+from open_rnic.cocotb_tests.harness.commands import RNIC
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.plugins.system_packages import needs
@@ -22,7 +23,6 @@ from open_rnic.host_driver.tools.bench.rtl.cluster import _deaf
 from open_rnic.host_driver.tools.cli.common import interruptible
 from open_rnic.host_driver.tools.cli.help import WIDTH
 
-RNIC = [sys.executable, "-m", "open_rnic.host_driver"]
 AT_ONCE = 3  # seconds; it takes some tenths on an idle machine
 
 
@@ -93,11 +93,16 @@ def test_a_closed_standard_output_is_reported(arguments, tmp_path):
     assert (done.returncode, done.stderr) == (1, "rnic: standard output: it is closed\n")
 
 
-def test_a_command_without_output_needs_no_standard_output(tmp_path):
-    command = ["sh", "-c", 'exec "$@" >&-', "sh", *RNIC, "man", str(tmp_path)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=HANG)
+@pytest.mark.parametrize(("arguments", "file", "content"), shortened("one that starts Yosys", 1, [
+    (["man", "."], "rnic-connect.1", ".TH"), (["verilog", "--lanes", "1", "-o", "mpa.v"], "mpa.v", "endmodule"),
+]))  # fmt: skip
+def test_a_command_without_output_needs_no_standard_output(arguments, file, content, tmp_path):
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *RNIC, *arguments]
+    done = subprocess.run(
+        command, cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=HANG, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert ".TH" in (tmp_path / "rnic-connect.1").read_text()
+    assert content in (tmp_path / file).read_text()
 
 
 def test_a_closed_standard_error_does_not_stop_a_command():

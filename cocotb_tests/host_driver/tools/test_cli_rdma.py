@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import os
 import signal
 import socket
 import struct
@@ -12,7 +13,7 @@ from threading import Timer
 
 import pytest
 
-from open_rnic.cocotb_tests.harness.programs import Program
+from open_rnic.cocotb_tests.harness.commands import Command
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver import rdma
@@ -38,7 +39,7 @@ def rnic(capsys):
     return run
 
 
-class Process(Program):
+class Process(Command):
     """A command in a process of its own, which prints one event per line."""
 
     def line(self):
@@ -63,7 +64,7 @@ class Process(Program):
 @contextmanager
 def running(*arguments):
     with Process(*map(str, arguments)) as one:
-        watchdog = Timer(HANG, one.kill)  # so that no reader waits forever
+        watchdog = Timer(HANG, os.kill, [one.pid, signal.SIGKILL])  # so that no reader waits forever
         watchdog.start()
         try:
             yield one

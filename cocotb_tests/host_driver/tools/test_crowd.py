@@ -5,10 +5,10 @@ import json
 import resource
 import socket
 import subprocess
-import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+from open_rnic.cocotb_tests.harness.commands import RNIC
 from open_rnic.cocotb_tests.harness.devices import run
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.negotiation import Config
@@ -18,7 +18,6 @@ from open_rnic.host_driver.tools.bench.crowd import REQUEST, crowd
 from open_rnic.rtl.registers import Role
 
 PATIENT = Config(Role.RESPONDER, timeout=3600.0)  # silent peers remain connected until the end
-RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
 
 
 def peers(stack, listener, count):

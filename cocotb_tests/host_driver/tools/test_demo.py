@@ -8,10 +8,10 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 
 import pytest
 
+from open_rnic.cocotb_tests.harness.commands import RNIC
 from open_rnic.cocotb_tests.host_driver.tools.test_pcap import judge
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.plugins.limits import HANG
@@ -21,7 +21,6 @@ from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.demo import Endpoint, Result, SendReceiver
 from open_rnic.rtl.registers import Role
 
-RNIC = [sys.executable, "-c", "from open_rnic.host_driver.tools.cli import main; main()"]
 SOFTWARE = ["demo", "--device", "software"]
 
 

@@ -1,4 +1,4 @@
-"""Runs ``rnic`` in forks of a process that has imported what its commands need."""
+"""Runs ``rnic`` beside a test: in a process of its own, or in a fork of one that has imported what commands need."""
 
 import contextlib
 import functools
@@ -10,8 +10,9 @@ from fcntl import F_SETPIPE_SZ, fcntl
 
 from open_rnic.cocotb_tests.harness import forks
 
-__all__ = ["Program"]
+__all__ = ["RNIC", "Command"]
 
+RNIC = [sys.executable, "-m", "open_rnic.host_driver"]  # where the process itself is what a test tries
 _PIPE = 1 << 20  # octets: enough for all output while other ends run to their ends
 
 
@@ -20,8 +21,8 @@ def _forks() -> forks.Forks:
     return forks.Forks(__name__)
 
 
-class Program(forks.Fork):
-    """The program ``rnic`` with these arguments, in the folder and with the environment of this process."""
+class Command(forks.Fork):
+    """``rnic`` with these arguments, in a fork that has the folder and the environment of this process."""
 
     def __init__(self, *arguments: str) -> None:
         (out, their_out), (err, their_err) = pipes = os.pipe(), os.pipe()
@@ -35,7 +36,7 @@ class Program(forks.Fork):
             os.close(their_err)
         self.stdout, self.stderr = os.fdopen(out), os.fdopen(err)
 
-    def __enter__(self) -> "Program":
+    def __enter__(self) -> "Command":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -44,7 +45,7 @@ class Program(forks.Fork):
         self.stderr.close()
 
     def communicate(self) -> tuple[str, str]:
-        """Wait for the end; returns the rest of standard output and of standard error."""
+        """Wait for the end; returns the rest of standard output and of standard error, which may have 1 MiB."""
         rest = self.stdout.read(), self.stderr.read()
         self.wait()
         return rest
