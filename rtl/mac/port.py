@@ -116,7 +116,9 @@ class EthernetPort(wiring.Component):
                 m.d.comb += link.eq(in_band)
             with m.Default():
                 m.d.comb += [link.up.eq(1), link.full_duplex.eq(1), link.speed.eq(control.speed)]
-        m.d.sync += mac.enable.eq(control.enable & link.up & (link.speed == speed))
+        taken = Signal()
+        m.d.comb += taken.eq(link.speed == speed)
+        m.d.sync += mac.enable.eq(control.enable & link.up & taken)
         with m.If(mac.stopped & ~mac.enable):
             m.d.sync += speed.eq(link.speed)
         if "speed" in adapter.signature.members:
@@ -134,7 +136,11 @@ class EthernetPort(wiring.Component):
             running.eq(mac.running),
             changed.eq((changed & ~bank.LINK.clear_changed) | (running ^ mac.running)),
         ]
-        m.d.comb += [self.irq.eq(changed), bank.LINK.running.eq(running), bank.LINK.changed.eq(changed)]
+        m.d.comb += [
+            self.irq.eq(changed),
+            bank.LINK.running.eq(running & taken),  # a MAC that is about to stop does not run at the new speed
+            bank.LINK.changed.eq(changed),
+        ]
 
     def _manage_phy(self, m, bank):
         """Let the host make accesses to the PHY, at whose pins PhyControl is."""

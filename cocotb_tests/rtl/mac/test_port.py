@@ -58,10 +58,10 @@ class Port:
         self.phy[10] = 0x0800 if speed == Speed.MBIT_1000 else 0
         self.phy[1] = self.phy.status = 0x24
 
-    async def until(self, **fields):
-        """Wait until LINK has these fields."""
+    async def until(self, pause=20, **fields):
+        """Wait until LINK, which is read after each pause of so many cycles, has these fields."""
         while (link := await self.registers.read("LINK")) | fields != link:
-            await self.core.wait(20)
+            await self.core.wait(pause)
         return link
 
 
@@ -153,7 +153,7 @@ async def the_mode_of_the_link_is_followed(dut):
     passed = 0
     for speed in (Speed.MBIT_10, Speed.MBIT_100, Speed.MBIT_1000):
         port.connect(speed)
-        await port.until(running=1, up=1, speed=speed, full_duplex=1)
+        await port.until(pause=1, running=1, up=1, speed=speed, full_duplex=1)  # never in the cycles before it stops
         await frames_pass_both_ways(port.core, port.rgmii, [60, 64])
         passed += 2
     port.rgmii.set_speed(Speed.MBIT_100)
