@@ -93,8 +93,6 @@ def test_without_extras_splits_have_the_shipped_figures_of_a_device(tmp_path):
 
 
 @pytest.mark.parametrize(("arguments", "what"), [
-    (["--device", "85f"], "no figures for LFE5UM5G-85F-8 come with this package: "
-                          "rnic bench rtl --part 85f measures them; for that, " + way_to("bench")),
     (["--run"], f"the Python package cocotb is missing: {way_to('bench')}"),
     (["--html", "page.html"], f"the Python package matplotlib is missing: {way_to('bench')}"),
 ])  # fmt: skip

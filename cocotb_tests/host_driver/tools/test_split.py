@@ -15,6 +15,7 @@ from typing import get_args
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tools.test_bench_rtl import Tools
+from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
 from open_rnic.host_driver.tools.bench.rtl.store import Store
 from open_rnic.host_driver.tools.bench.rtl.sweep import cases
 from open_rnic.host_driver.tools.cli import run
@@ -382,10 +383,9 @@ def test_a_whole_data_path_is_compared_with_its_blocks():
     assert line == "MpaDatapath of 2 lanes as a whole: 500 LUTs, 100 MHz; its blocks alone: 6,000 LUTs, 100 MHz"
 
 
-def test_a_part_without_figures_is_rejected(tmp_path, monkeypatch):
-    monkeypatch.setattr(devices, "known", lambda kind: [])
-    with pytest.raises(ProfileError, match="rnic bench rtl --part gw2a measures them"):
-        devices.device("gw2a", tmp_path)
+@pytest.mark.parametrize("part", PARTS)
+def test_the_package_has_figures_of_each_part(part, tmp_path):
+    assert devices.device(part, tmp_path).origin == "figures that come with this package, for 1, 2 lanes"
 
 
 # --- sweeps
@@ -466,6 +466,8 @@ def test_the_command_names_its_profiles_and_the_origin_of_figures(files, capsys)
     ("arguments", "said"),
     [
         (["--lanes", "16"], "--lanes must be one of 2, 4 for an invented device, not 16"),
+        (["--device", "gw2a", "--lanes", "16"], "--lanes must be one of 1, 2 for GW2A-18, not 16: "
+                                                "rnic bench rtl --part gw2a --lanes 16 measures it"),
         (
             ["--link", "string"],
             "no link is called 'string': there are pcie-gen3-x16, pcie-gen3-x4, uart-3mbaud, or a file that ends in "

@@ -68,7 +68,7 @@ def split(
         typer.Option(
             "--device",
             metavar="NAME",
-            help="The device: 25f; 85f, hx8k, gw2a (after rnic bench rtl); or a FILE.toml.",
+            help="The device: 25f, 85f, hx8k or gw2a; or a FILE.toml.",
         ),
     ] = "25f",
     lanes: Annotated[list[int] | None, number("--lanes", help="The width in lanes; repeatable; default: all.")] = None,
@@ -113,8 +113,8 @@ def split(
     cores, octets over the link between host and device, LUTs and clock, set-up time, and the bottleneck.
 
     The figures of a host, a link and a device come from files that name their sources. This machine is measured on
-    first use; those of 25f come with the package, until rnic bench rtl measures them here. Results are kept for later
-    runs.
+    first use; those of devices come with the package, until rnic bench rtl measures them here. Results are kept for
+    later runs.
     """
     check_least(_LEAST_EMSS, {"--emss": emss})
     check_least(0, {"--pieces": pieces})
@@ -148,7 +148,7 @@ def split(
         # Names come first: this machine is measured for some seconds.
         path = find(Link, link)
         on = devices.device(device)
-        widths = _widths(lanes, [int(each) for each in on.device.lanes], on.device.title)
+        widths = _widths(lanes, [int(each) for each in on.device.lanes], on.device.title, device)
         _check_tier(tier, host)
         chosen = _host(host, measure)
         setting = Setting(chosen, path, on.device, 0, markers, crc, emss, pieces, wire, cores, tier, tcp)
@@ -207,12 +207,17 @@ def _check_tier(tier: str | None, host: str) -> None:
         raise UsageError(f"--crc-tier must be one of {', '.join(known)}, not {tier}")
 
 
-def _widths(asked: Sequence[int] | None, known: Sequence[int], title: str) -> list[int]:
+def _widths(asked: Sequence[int] | None, known: Sequence[int], title: str, device: str) -> list[int]:
+    from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
+    from open_rnic.rtl.lib.lanes import LANES
+
     if not known:
         raise UsageError(f"{title} has no figures for any width")
     for width in asked or ():
         if width not in known:
-            raise UsageError(f"--lanes must be one of {', '.join(map(str, known))} for {title}, not {width}")
+            way = f": rnic bench rtl --part {device} --lanes {width} measures it"
+            raise UsageError(f"--lanes must be one of {', '.join(map(str, known))} for {title}, not {width}"
+                             + way * (device in PARTS and width in LANES))  # fmt: skip
     return sorted(set(asked or known))
 
 

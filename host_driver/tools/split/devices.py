@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from open_rnic.host_driver.lib.optional_packages import MissingExtraError, way_to
+from open_rnic.host_driver.lib.optional_packages import MissingExtraError
 from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS
 from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
 from open_rnic.host_driver.tools.bench.rtl.store import Store, folder
 from open_rnic.host_driver.tools.bench.rtl.sweep import Case, Row, Sweep
 from open_rnic.host_driver.tools.split.model import WHOLE, blocks_needed
-from open_rnic.host_driver.tools.split.profile import Block, Device, Figure, ProfileError, Rate, find, known
+from open_rnic.host_driver.tools.split.profile import Block, Device, Figure, Rate, find
 from open_rnic.host_driver.tools.split.stages import RDMA, TCP
 from open_rnic.rtl.lib.lanes import LANES
 
@@ -44,11 +44,8 @@ def device(name: str, store: Path | None = None) -> Found:
     if name not in PARTS:
         return Found(find(Device, name), f"figures of {name}")
     measured = {lanes: blocks for lanes in LANES if (blocks := _measured(name, lanes, store or folder()))}
-    shipped = find(Device, name) if name in known(Device) else None
-    if not measured and shipped is None:
-        raise ProfileError(f"no figures for {PARTS[name].title} come with this package: "
-                           f"rnic bench rtl --part {name} measures them; for that, {way_to('bench')}")  # fmt: skip
-    lanes = dict(shipped.lanes) if shipped else {}
+    shipped = find(Device, name)
+    lanes = dict(shipped.lanes)
     origins = []
     if measured:
         origins.append(f"figures of rnic bench rtl here, for {_listed(measured)} lanes")
@@ -56,7 +53,7 @@ def device(name: str, store: Path | None = None) -> Found:
     if rest := [int(each) for each in lanes if int(each) not in measured]:
         origins.append(f"figures that come with this package, for {_listed(rest)} lanes")
     found = Device(PARTS[name].title, dict(sorted(lanes.items(), key=lambda item: int(item[0]))),
-                   shipped.stages if shipped else {})  # fmt: skip
+                   shipped.stages)  # fmt: skip
     return Found(found, "; ".join(origins))
 
 
