@@ -2,12 +2,12 @@
 
 import random
 import subprocess
-import sys
 from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 
+from open_rnic.cocotb_tests.harness.commands import RNIC
 from open_rnic.cocotb_tests.harness.verilog_tops import SimulatedVerilog
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.plugins.lengths import long
@@ -41,7 +41,7 @@ def test_the_files_of_a_board_without_a_cpu_have_its_sdram_as_the_memory(tmp_pat
 
 
 def rnic(*arguments, cwd):
-    command = [sys.executable, "-m", "open_rnic.host_driver", "litex", *arguments]
+    command = [*RNIC, "litex", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 

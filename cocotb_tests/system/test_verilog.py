@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cache
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from open_rnic.cocotb_tests.harness.commands import RNIC
 from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.cocotb_tests.vectors import FPDUS
@@ -192,7 +192,7 @@ def test_the_file_with_rdma_compiles_without_a_warning(compiler, lanes, tmp_path
     ],
 )
 def test_options_of_rdma_are_checked(options, message):
-    command = [sys.executable, "-m", "open_rnic.host_driver", "verilog", "--with", "rdma", *options, "-o", "-"]
+    command = [*RNIC, "verilog", "--with", "rdma", *options, "-o", "-"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"rnic: {message}\n")
 

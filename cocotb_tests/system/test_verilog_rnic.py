@@ -2,11 +2,11 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from open_rnic.cocotb_tests.harness.commands import RNIC
 from open_rnic.cocotb_tests.harness.verilog_tops import AxiRam, SimulatedVerilog, VerilogRnic, WishboneRam
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.plugins.lengths import long, shortened
@@ -81,7 +81,7 @@ def test_the_file_compiles_without_a_warning(compiler, bus, tmp_path):
     ],
 )
 def test_options_are_checked(options, message):
-    command = [sys.executable, "-m", "open_rnic.host_driver", "verilog", *options, "-o", "-"]
+    command = [*RNIC, "verilog", *options, "-o", "-"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"rnic: {message}\n")
 

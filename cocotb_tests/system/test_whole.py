@@ -6,12 +6,12 @@ import json
 import random
 import struct
 import subprocess
-import sys
 from contextlib import asynccontextmanager
 from ipaddress import IPv4Interface
 
 import pytest
 
+from open_rnic.cocotb_tests.harness.commands import RNIC
 from open_rnic.cocotb_tests.harness.devices import closing
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.plugins.lengths import long, shortened
@@ -211,7 +211,7 @@ def test_damaged_frames_and_a_pulled_cable_are_counted_and_a_link_returns():
 def test_linux_finds_a_board_and_operates_it_again_after_a_program_was_killed():
     def program(linux, *arguments):
         """Start ``rnic`` in the network of the board."""
-        command = [sys.executable, "-m", "open_rnic.host_driver", *arguments]
+        command = [*RNIC, *arguments]
         return linux.inside(subprocess.Popen, command, stdout=subprocess.PIPE, text=True)
 
     async def output(process):

@@ -50,10 +50,12 @@ class SimulationProcess:
         self._failed = False
         self._folder = Path(tempfile.mkdtemp(prefix="rnic-simulation-"))
         self._log = self._folder / "log"
-        variables |= {"COCOTB_LOG_LEVEL": "WARNING", "GPI_LOG_LEVEL": "WARNING"}
-        variables |= {"COCOTB_REWRITE_ASSERTION_FILES": ""}  # which takes a fifth of the start, and tests nothing here
-        variables |= {"COCOTB_RESULTS_FILE": str(self._folder / "results.xml")}
-        variables |= {TOP: " ".join(top), ENDS: " ".join(map(str, descriptors)), NOISE: noise}
+        variables |= {
+            "COCOTB_LOG_LEVEL": "WARNING", "GPI_LOG_LEVEL": "WARNING",
+            "COCOTB_REWRITE_ASSERTION_FILES": "",  # which takes a fifth of the start, and tests nothing here
+            "COCOTB_RESULTS_FILE": str(self._folder / "results.xml"),
+            TOP: " ".join(top), ENDS: " ".join(map(str, descriptors)), NOISE: noise,
+        }  # fmt: skip
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
                 simulation.command(trace), cwd=self._folder, env=variables, pass_fds=tuple(descriptors),

@@ -215,9 +215,10 @@ def _widths(asked: Sequence[int] | None, known: Sequence[int], title: str, devic
         raise UsageError(f"{title} has no figures for any width")
     for width in asked or ():
         if width not in known:
-            way = f": rnic bench rtl --part {device} --lanes {width} measures it"
-            raise UsageError(f"--lanes must be one of {', '.join(map(str, known))} for {title}, not {width}"
-                             + way * (device in PARTS and width in LANES))  # fmt: skip
+            wrong = f"--lanes must be one of {', '.join(map(str, known))} for {title}, not {width}"
+            if device in PARTS and width in LANES:
+                wrong += f": rnic bench rtl --part {device} --lanes {width} measures it"
+            raise UsageError(wrong)
     return sorted(set(asked or known))
 
 
