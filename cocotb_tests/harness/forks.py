@@ -121,9 +121,12 @@ def serve(
                     file.seek(0)
                     words = json.load(file)
                 prepare(words)
+                own = os.getpid()
                 number = os.fork()
                 if not number:
                     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody would wait for it any more
+                    if os.getppid() != own:  # it had ended before
+                        return
                     messages.close()
                     for pair in ((status,), *((at, pipe) for at, (_, pipe) in running.items())):
                         for one in pair:
@@ -132,8 +135,8 @@ def serve(
                     return
                 for one in files:
                     os.close(one)
-                _report(status, number)
                 running[os.pidfd_open(number)] = number, status
+                _report(status, number)
 
 
 def _report(status: int, *words: float) -> None:

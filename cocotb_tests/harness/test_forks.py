@@ -43,8 +43,10 @@ def parent():
 
 def ends(pid):
     """Wait until a process has ended, whether or not its end has been noticed."""
+    latest = time.monotonic() + HANG
     with suppress(FileNotFoundError, ProcessLookupError):
         while "State:\tZ" not in Path(f"/proc/{pid}/status").read_text():
+            assert time.monotonic() < latest, f"process {pid} goes on"
             time.sleep(0.01)
 
 
@@ -69,9 +71,11 @@ def test_a_fork_has_its_files_and_words_of_any_length(parent):
 
 def test_no_descriptor_is_left_over(parent):
     def count():
-        return [len(os.listdir(f"/proc/{each}/fd")) for each in ("self", parent.process.pid)]
+        program = forks.Fork(parent, {"do": "sleep"})  # when it runs, all of those before it has been closed
+        counts = [len(os.listdir(f"/proc/{each}/fd")) for each in ("self", parent.process.pid)]
+        program.kill()
+        return counts
 
-    forks.Fork(parent, {"do": "exit", "code": 0}).wait()
     before = count()
     for _ in range(5):
         forks.Fork(parent, {"do": "exit", "code": 0}).wait()
