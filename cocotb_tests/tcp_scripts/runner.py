@@ -81,7 +81,7 @@ class Player:
                 self.act(*step.words)
             case "state":
                 wanted, state = " ".join(step.words), self.subject.state
-                if state != wanted and state.split()[0] != wanted:
+                if state != wanted:
                     raise ScriptError(f"the state is {state}, not {wanted}")
         return self.collect()
 

@@ -14,6 +14,7 @@ A script has a line for each event:
 at that time. Flags are S, F, R, P, U, a dot for ACK, and ``-`` for none. ``1:101`` are the octets 1 to 100. Numbers
 count from the initial sequence number of the end that they belong to; ``=0`` is the number 0 itself. A segment
 without ``win`` has a window of 65,535 if it comes in, any window if it leaves; all other fields are compared.
+``state CLOSED`` is followed by how the connection ended: closed, aborted, reset, refused, timed_out.
 ``from 8001``, ``from 10.0.0.3:8000`` and ``to 7001`` change ports and address of the peer and of this end; ``wrong
 checksum``, ``wrong offset 4``, ``wrong offset 15`` and ``wrong cut`` spoil a segment. The octets of each end's stream
 depend on their number, so that a retransmission has the same ones, and all octets are compared.

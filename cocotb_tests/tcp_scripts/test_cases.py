@@ -82,6 +82,7 @@ def test_an_unknown_key_is_named(tmp_path):
     (["+50 out . 1:1 ack 101"], "left     . 1:1 ack 101 win 8092\nexpected nothing"),
     (["+50 state ESTABLISHED"], "left     . 1:1 ack 101 win 8092\nexpected nothing"),
     (["+0 state LISTEN"], "the state is ESTABLISHED, not LISTEN"),
+    (["+0 user abort", "+0 out R. 1:1 ack 101", "+0 state CLOSED"], "the state is CLOSED aborted, not CLOSED"),
     (["+0 user read 99", "+0 user read 2"], "1 octets were read, or other ones"),
     (["+0 user send 9000"], "8192 octets were taken"),
 ])  # fmt: skip
