@@ -15,6 +15,7 @@ from open_rnic.cocotb_tests.system.test_whole import BOARD, PEER, board_and_twin
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.errors import MpaConnectionError, RejectedError
 from open_rnic.host_driver.mpa.negotiation import Config
+from open_rnic.host_driver.mpa.startup import FrameKind, StartupFrame
 from open_rnic.host_driver.net.pipe import Faults
 from open_rnic.host_driver.observer import Counted, Direction, silent
 from open_rnic.host_driver.rdma import Access, KeepAlive, RdmaError
@@ -253,6 +254,28 @@ def test_a_connection_beyond_the_last_is_refused():
                 await rdma.connect(str(PEER.ip), 7, tcp=board.tcp, device=board.tcp.open_device)
             while await board.rnic.get("CHANGED"):  # what the host has seen is cleared, so the interrupt ends
                 await asyncio.sleep(0.01)
+
+    run(body())
+
+
+def test_requests_of_peers_that_have_gone_do_not_use_up_a_board():
+    async def body():
+        async with board_and_twin(name=FOUR) as (board, twin):
+            config = Config(Role.RESPONDER, timeout=HANG)
+            device = board.tcp.open_device
+            async with await rdma.listen(str(BOARD.ip), 0, config, tcp=board.tcp, device=device) as listener:
+                for _ in range(6):
+                    peer = await twin.connect(*listener.address[:2], HANG, None)
+                    await peer.send(StartupFrame(FrameKind.REQUEST).encode())
+                    request = await listener.request()
+                    peer.close(reset=True)
+                    while request._request._connection.error is None:
+                        await asyncio.sleep(0.01)
+                    with pytest.raises(MpaConnectionError):
+                        await request.accept()
+            async with all_connected(board, twin, 4) as pairs:
+                for ends in pairs:
+                    await exchange(board, *ends, random.Random(1))
 
     run(body())
 

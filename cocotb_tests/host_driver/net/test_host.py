@@ -35,6 +35,11 @@ def ipv4(data, protocol=PROTOCOL, source=PEER, destination=OURS, to=MAC):
     return ethernet(packet, 0x0800, to)
 
 
+def tagged(frame, control):
+    """Return a frame with a tag of this control information: 3 bits of priority, the DEI, and the VLAN ID."""
+    return frame[:12] + b"\x81\x00" + control.to_bytes(2, "big") + frame[12:]
+
+
 def udp(port, payload=b"payload", **addresses):
     datagram = dpkt.udp.UDP(sport=5000, dport=port, ulen=8 + len(payload), data=payload)
     return ipv4(datagram, dpkt.ip.IP_PROTO_UDP, **addresses)
@@ -434,6 +439,13 @@ def test_echo_request_is_answered_with_its_data(known, octets):
     assert dpkt.in_cksum(bytes(frame.data.data)) == 0
 
 
+@pytest.mark.parametrize("control", [0, 7 << 13, 0xF000])
+def test_frames_with_a_tag_that_has_only_a_priority_are_received_as_without_it(known, control):
+    known.receive(tagged(arp(REQUEST, PEER_MAC, PEER, OURS), control), 1.0)
+    known.receive(tagged(echo(), control), 1.0)
+    assert [frame.type for frame in sent(known)] == [0x0806, 0x0800]
+
+
 def test_answer_waits_for_arp_and_receive_does_not(host):
     host.receive(echo(b"1"), 0.0)
     host.receive(echo(b"2"), 0.0)
@@ -526,6 +538,9 @@ DISCARDED = [
     (echo(to=b"\x01\0\x5e\0\0\1"), Discard.MULTICAST),
     (ethernet(b"", 0x86DD), Discard.ETHERTYPE),
     (ethernet(b"", 0x8100), Discard.ETHERTYPE),
+    (tagged(echo(), 1), Discard.ETHERTYPE),
+    (tagged(echo(), 7 << 13 | 0x800), Discard.ETHERTYPE),
+    (tagged(tagged(echo(), 0), 0), Discard.ETHERTYPE),
     (ethernet(bytes(46), 46), Discard.ETHERTYPE),
     (echo(destination=OTHER), Discard.OTHER_ADDRESS),
     (echo(destination=IPv4Address("224.0.0.1"), to=BROADCAST_MAC), Discard.OTHER_ADDRESS),

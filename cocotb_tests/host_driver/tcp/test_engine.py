@@ -42,6 +42,15 @@ class Device:
         pass
 
 
+async def closed(device, tcp):
+    """Open the connection of the device, and close it."""
+    opening = asyncio.create_task(tcp.connect(str(THERE), 8000, 1, None))
+    await device.given(1)
+    device.show(State.ESTABLISHED)
+    (await opening).close(reset=False)
+    await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize("stalls", [State.FIN_WAIT_1, State.CLOSING, State.FIN_WAIT_2], ids=lambda state: state.name)
 def test_only_fin_wait_2_is_cut_short(monkeypatch, stalls):
     """Before, the peer has not acknowledged everything: only its silence ends the connection, which TCP times."""
@@ -50,16 +59,26 @@ def test_only_fin_wait_2_is_cut_short(monkeypatch, stalls):
     async def body():
         device = Device()
         async with EngineTcp(device, HERE) as tcp:
-            opening = asyncio.create_task(tcp.connect(str(THERE), 8000, 1, None))
-            await device.given(1)
-            device.show(State.ESTABLISHED)
-            (await opening).close(reset=False)
-            await asyncio.sleep(0)
+            await closed(device, tcp)
             device.show(stalls)
             await asyncio.sleep(0.1)
             assert device.commands == [(Command.OPEN, 0), *[(Command.ABORT, 0)] * (stalls is State.FIN_WAIT_2)]
 
     asyncio.run(body())
+
+
+def test_fin_wait_2_is_cut_short_however_long_the_peer_stalled_before(monkeypatch):
+    monkeypatch.setattr(engine, "_PATIENCE", 0.02)
+
+    async def body():
+        device = Device()
+        async with EngineTcp(device, HERE) as tcp:
+            await closed(device, tcp)
+            await asyncio.sleep(0.1)
+            device.show(State.FIN_WAIT_2)
+            assert await device.given(2) == [(Command.OPEN, 0), (Command.ABORT, 0)]
+
+    asyncio.run(asyncio.wait_for(body(), 5))
 
 
 async def listening(device, tcp):
