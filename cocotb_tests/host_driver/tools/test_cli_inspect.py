@@ -7,6 +7,7 @@ import random
 import select
 import threading
 import tty
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from open_rnic.cocotb_tests.host_driver.tools.test_cli_rdma import rnic  # noqa:
 from open_rnic.host_driver.devices.udp.driver import MAC, PATH, RNIC
 from open_rnic.rtl.rnic import registers as rnic_registers
 
+ROOT = Path(__file__).parents[3]
 FIELDS = MAC.registers
 PHYS = {0: (0x0362, 0x5E62, 0x7949), 7: (0x0362, 0x5E63, 0x796D)}  # registers 2, 3 and 1: no link, a link
 
@@ -120,3 +122,9 @@ def test_a_device_that_cannot_be_inspected_is_reported_in_one_line(rnic, device,
     assert (found, out) == (status, "")
     assert err.startswith(f"rnic: {said}")
     assert err.count("\n") == 1
+
+
+def test_the_help_and_the_page_say_the_same_of_the_program_that_operates_the_board(rnic):  # noqa: F811
+    words = "takes the board over: a program that operates it ends with an error. The board's connections go on"
+    for text in (rnic("inspect", "--help")[1], (ROOT / "docs" / "maker.md").read_text()):
+        assert f"{words} without it, until the next program opens the board and aborts them." in " ".join(text.split())

@@ -32,7 +32,8 @@ def inspect(
 ) -> None:
     """Show the link of a board's Ethernet port, the PHYs that answer, the addresses, and the counters of frames.
 
-    Another program that uses the board loses it. The connections of the board go on.
+    It takes the board over: a program that operates it ends with an error. The board's connections go on without it,
+    until the next program opens the board and aborts them.
     """
     found = interruptible(_inspect(device))
     if as_json:
