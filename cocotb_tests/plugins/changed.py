@@ -65,7 +65,9 @@ def remember(ledger: Path) -> None:
             found[line["test"]].makers.add(line["name"])
     path = _file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({name: (sorted(test.makers), test.seconds) for name, test in found.items()}))
+    fresh = path.with_suffix(f".{os.getpid()}")  # another run may read
+    fresh.write_text(json.dumps({name: (sorted(test.makers), test.seconds) for name, test in found.items()}))
+    fresh.replace(path)
 
 
 def differing(revision: str) -> set[Path]:

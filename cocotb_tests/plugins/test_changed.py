@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +80,19 @@ def test_what_tests_have_used_is_added_up_over_runs(monkeypatch, tmp_path):
         ledger.write_text(json.dumps(line))
         changed.remember(ledger)
     assert changed.known() == {"a": Known(seconds=3), "b": Known({"maker", "other"})}
+
+
+def test_another_run_can_read_what_is_known_while_it_is_written(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPEN_RNIC_BUILD", str(tmp_path))
+    ledger, write = tmp_path / "ledger", Path.write_text
+    ledger.write_text(json.dumps({"kind": "test", "name": "a", "own": 1, "started": 2}))
+    changed.remember(ledger)
+
+    def half(path, text):
+        write(path, text[:5])
+        assert changed.known() == {"a": Known(seconds=3)}
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", half)
+    changed.remember(ledger)
+    assert changed.known() == {"a": Known(seconds=3)}
