@@ -19,7 +19,7 @@ from open_rnic.boards.litex import SdramStart, add_rnic
 
 __all__ = ["build", "make"]
 
-#: Platforms that share a target with others, and what the target must be told.
+#: Platforms that share a target with others, and the parameters by which the target knows which one it is.
 _SHARED = {
     "colorlight_5a_75b": ("colorlight_5a_75x", {"board": "5a-75b"}),
     "colorlight_5a_75e": ("colorlight_5a_75x", {"board": "5a-75e"}),
@@ -36,7 +36,7 @@ def make(board: str, *, cpu_type: str | None, folder: Path, given: Mapping[str, 
     ``given`` are parameters of the target's ``BaseSoC``, ``rnic`` those of :func:`.add_rnic`, ``soc_options`` are
     options of LiteX's ``soc_core_args``. Raises ValueError if the target cannot have an RNIC.
     """
-    target, told = _SHARED.get(board, (board, {}))
+    target, shared = _SHARED.get(board, (board, {}))
     try:
         base = import_module(f"litex_boards.targets.{target}").BaseSoC
     except ModuleNotFoundError as error:
@@ -64,7 +64,7 @@ def make(board: str, *, cpu_type: str | None, folder: Path, given: Mapping[str, 
     soc_core_args(parser)
     alone = ["--no-uart", "--no-timer"] if cpu_type is None else []
     options = soc_core_argdict(parser.parse_args([f"--cpu-type={cpu_type}", *alone, *soc_options]))
-    soc = Soc(**{**options, **{name: each for name, each in _DEFAULTS.items() if name in known}, **told,
+    soc = Soc(**{**options, **{name: each for name, each in _DEFAULTS.items() if name in known}, **shared,
                  "with_ethernet": True, **given})  # fmt: skip
     if soc.rnic_phy is None:
         raise ValueError(f"the target {board} has added no PHY of LiteEth")

@@ -1,6 +1,6 @@
 """The report of ``rnic split`` in a browser: ``python docs/pictures/report.py`` writes ``report.png``. Needs Chromium.
 
-The picture carries the report's verdicts as its description, so a test can tell whether it still shows them.
+The picture carries the report's verdicts as its description, so a test sees whether it still shows them.
 """
 
 import html

@@ -26,7 +26,7 @@ def own() -> float:
 def started() -> float:
     """Return the seconds of processor time of all processes that this one started, and that have ended.
 
-    Those that another process started for this one count as far as :func:`add` has been told.
+    Those that another process started for this one count as far as :func:`add` has had them.
     """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime + _added

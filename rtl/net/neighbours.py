@@ -256,7 +256,7 @@ class Neighbours(wiring.Component):
                 m.next = "Done"
 
     def _answer(self, m, age_write):
-        """Tell whether the entry's MAC is known, and is to be asked for; or begin to write the MAC, which is new."""
+        """Show whether the entry's MAC is known, and is to be asked for; or begin to write the MAC, which is new."""
         age = self._age
         with m.State("Found"):
             m.d.sync += self._word.eq(Word.MAC_0)

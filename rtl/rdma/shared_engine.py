@@ -172,7 +172,7 @@ class SharedEngine(Blocks):
         ]  # fmt: skip
 
     def _join(self, m, x):
-        """Tell the blocks which connection the others work for."""
+        """Show the blocks which connection the others work for."""
         engine, reads, completions, commands = self._engine, self.reads, self.completions, self.commands
         receiver, sender, loader = self.receiver, self.sender, self.loader
         m.d.comb += [

@@ -36,8 +36,8 @@ def test_bench_host_reports_every_figure(capsys):
 def test_bench_host_shows_tables_without_json(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert run(["bench", "host", "--connections", "1", "--repeats", "1", "--size", "64"]) == 0
-    shown, told = capsys.readouterr()
-    assert told.startswith("rnic: data path (4)\nrnic: connections opened (1)\n")
+    shown, progress = capsys.readouterr()
+    assert progress.startswith("rnic: data path (4)\nrnic: connections opened (1)\n")
     for words in ("TX ratio", "a second", "KiB", "nothing", "of tasks, sockets, processes, regions"):
         assert words in shown
 

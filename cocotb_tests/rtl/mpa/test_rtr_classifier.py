@@ -1,4 +1,4 @@
-"""RtrClassifier tells apart what its twin in the host driver does: RTRs, with any field changed, and other ULPDUs."""
+"""RtrClassifier distinguishes what its twin in the host driver does: RTRs, with any field changed, and other ULPDUs."""
 
 import random
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def ulpdus() -> Iterator[bytes]:
 
 
 @bench()
-async def all_are_told_apart(dut):
+async def all_are_distinguished(dut):
     for ulpdu in ulpdus():
         dut.octets.value = int.from_bytes(ulpdu[:HEADER], "little")
         dut.length.value = len(ulpdu)

@@ -1,4 +1,4 @@
-"""Tells RTRs, the response to one, and Terminates from other FPDUs (RFC 6581 §9.2)."""
+"""Distinguishes RTRs, the response to one, and Terminates from other FPDUs (RFC 6581 §9.2)."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
