@@ -158,7 +158,7 @@ async def each_connection_is_as_if_alone(dut):
     "all widths with all numbers of connections", 2,
     dict.fromkeys((
         (4, 8, 4), (16, 3, 1),
-        (4, 4, 8),  # above 4 lanes, receive has another queue, and more room in it
+        (4, 4, 8), (4, 4, 16),  # above 4 lanes, receive has another queue, and more room in it
         *((connections, lives, lanes) for connections, lives in ((2, 16), (4, 8), (16, 3)) for lanes in LANES),
     )),
 ))  # fmt: skip
