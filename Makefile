@@ -38,6 +38,12 @@ FOLDERS := rtl host_driver boards cocotb_tests
 # read what the other has not written yet, and crash.
 COMPILED := yosys nextpnr-ecp5 nextpnr-ice40 nextpnr-himbaechel-gowin boolector
 
+# For type checkers and editors, a folder of links is in Python's path. Python itself finds the package in the checkout: at
+# that place of its path, too, it asks the hook of the editable installation.
+LINKS := $(CURDIR)/build/types
+ASK_HOOK := sys.path_importer_cache["$(LINKS)"] = next((each for each in sys.meta_path \
+  if getattr(each, "__module__", "").startswith("__editable___open_rnic")), None)
+
 .PHONY: demo help test test-changed test-needs-system test-long costs prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs man site clean system
 
 demo: setup
@@ -100,6 +106,8 @@ boards: setup
 	done
 
 setup: $(VENV)/done
+	@for folder in $(VENV)/lib/python*/site-packages; do test -e "$$folder/open_rnic_types.pth" || \
+	printf '%s\n' '$(LINKS)' 'import sys; $(ASK_HOOK)' > "$$folder/open_rnic_types.pth"; done
 
 lint: setup
 	$(BIN)/ruff check
@@ -109,7 +117,7 @@ lint: setup
 # nothing.
 types:
 	@mkdir -p build/types/open_rnic
-	@ln -sfn $(addprefix $(CURDIR)/,$(FOLDERS) host_driver/start/__init__.py) build/types/open_rnic
+	@ln -sfn $(addprefix $(CURDIR)/,$(FOLDERS) host_driver/start/__init__.py host_driver/start/py.typed) build/types/open_rnic
 
 # The packages are exactly those of the lock, and all of those, so nothing is left for pip to find out.
 # cocotb-bus names scapy too, which only its Ethernet models use: it is not in the lock, and not installed.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.ddp import Octets
     from open_rnic.host_driver.rdma.engine import EngineMemory
 
+__all__ = ["AttachedDevice", "Device", "DeviceError", "DeviceWithTcp", "Event", "Ulpdu"]
+
 
 class DeviceError(Exception):
     """The device failed: it could not be opened, or it disappeared."""

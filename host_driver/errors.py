@@ -8,6 +8,8 @@ import socket
 from open_rnic.host_driver.device import DeviceError, Event
 from open_rnic.host_driver.mpa.negotiation import Failed, Reason, Rejected
 
+__all__ = ["MpaConnectionError", "RejectedError", "device_failed", "how", "observer_failed"]
+
 
 class MpaConnectionError(ConnectionError):
     """A connection could not be made, or ended out of order.

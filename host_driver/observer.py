@@ -23,6 +23,11 @@ from open_rnic.host_driver.mpa.negotiation import Negotiated
 from open_rnic.host_driver.mpa.startup import StartupFrame
 from open_rnic.host_driver.transport import Address
 
+__all__ = [
+    "Agreed", "Closed", "Counted", "Direction", "Frame", "Observer", "Octets", "Opened", "Reported", "Seen", "silent",
+    "tee",
+]  # fmt: skip
+
 
 class Direction(Enum):
     """The direction of octets, from the point of view of the end that reports them."""

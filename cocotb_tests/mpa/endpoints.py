@@ -17,6 +17,8 @@ from open_rnic.cocotb_tests.mpa.fpdu import Checker, Fault, Fpdu, MpaError, spoi
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.registers import MAX_ULPDU
 
+__all__ = ["MpaMonitor", "MpaSink", "MpaSource"]
+
 
 def _octets(chunk: Any) -> bytes:
     """Return the octets of a chunk: a packet of the harness, a frame of cocotbext-axi, or ``bytes``."""

@@ -14,6 +14,8 @@ from crc32c import crc32c
 from open_rnic.host_driver.mpa.fpdu import MARKER_INTERVAL
 from open_rnic.rtl.registers import MAX_ULPDU
 
+__all__ = ["Checker", "Fault", "Field", "Fpdu", "MpaError", "Problem", "layout", "spoilt"]
+
 
 class Fault(Enum):
     """A fault of an FPDU, which :class:`Checker` finds and :func:`spoilt` adds. Receivers ignore PAD and RESERVED16."""

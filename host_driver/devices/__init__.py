@@ -8,6 +8,8 @@ from open_rnic.host_driver.device import Device
 from open_rnic.host_driver.devices import names
 from open_rnic.rtl.lib.lanes import LANES
 
+__all__ = ["check_lanes", "open_device"]
+
 
 def check_lanes(lanes: int) -> None:
     """Raise ValueError for a width that no device has."""

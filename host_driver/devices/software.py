@@ -17,6 +17,8 @@ from open_rnic.rtl.registers import BY_NAME, DirectionState, EventKind, Rtr
 if TYPE_CHECKING:
     from open_rnic.host_driver.ddp import Octets
 
+__all__ = ["SoftwareDevice"]
+
 _ROOM = 1 << 18  # octets: a queue that holds more accepts nothing
 _CHUNK = 1 << 16  # octets of the MPA stream that are processed at once
 

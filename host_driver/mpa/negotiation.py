@@ -35,6 +35,12 @@ from open_rnic.host_driver.mpa.startup import (
 )
 from open_rnic.rtl.registers import Model, Role, Rtr
 
+__all__ = [
+    "ENHANCED_REV", "TABLE", "Config", "Disagreement", "Established", "Event", "Failed", "Input", "Negotiated",
+    "Negotiation", "Reason", "Rejected", "Requested", "Send", "State", "Terms", "answer", "check_private_data",
+    "conclude", "refusal", "rejecting", "request_data",
+]  # fmt: skip
+
 ENHANCED_REV = 2  # RFC 6581 §6: the enhanced data needs this or a higher Rev
 
 

@@ -53,6 +53,10 @@ from open_rnic.rtl.registers import Role
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+__all__ = [
+    "MAX_BUFFER", "MAX_CREDITS", "MAX_MAPS", "MAX_WRITE", "Rsocket", "RsocketError", "Settings", "accept", "connect",
+]  # fmt: skip
+
 MAX_BUFFER = 1 << 30  # octets
 MAX_CREDITS = 0x7FFF  # numbers of messages have 16 bits, and are compared modulo 2^16
 MAX_MAPS = 128

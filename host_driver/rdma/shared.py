@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.rdma.manager import ConnectionRequest
     from open_rnic.host_driver.rdma.memory import Region
 
+__all__ = ["memory_of", "share"]
+
 
 _RIGHTS = Access.REMOTE_READ | Access.REMOTE_WRITE
 

@@ -44,6 +44,11 @@ from open_rnic.host_driver.mpa.negotiation import (
 from open_rnic.host_driver.mpa.startup import ENHANCED_OCTETS, MAX_PRIVATE_DATA, Dialect, EnhancedData
 from open_rnic.rtl.registers import Model, Role, Rtr
 
+__all__ = [
+    "ADAPTATION", "HELD", "MIN_SEGMENT", "TABLE", "ChunkError", "Control", "Ended", "Event", "Function", "Input",
+    "Ppid", "Received", "Session", "SessionRejected", "SessionRequested", "State", "Transmit",
+]  # fmt: skip
+
 ADAPTATION = 1  # the Adaptation Indication of DDP (RFC 5043 §5.1)
 MIN_SEGMENT = 516  # octets: a DDP segment of this length is always supported (RFC 5043 §9)
 HELD = 4 << 20  # octets of chunks, each with _OVERHEAD, that may wait for a chunk before them (RFC 5043 §10)

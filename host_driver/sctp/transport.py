@@ -36,6 +36,12 @@ from open_rnic.host_driver.sctp.session import (
 from open_rnic.host_driver.sockets import ListeningSocket, no_answer, place, when_ready
 from open_rnic.rtl.registers import Role
 
+__all__ = [
+    "LINGER", "SEGMENTS_WAITING", "KernelLink", "Link", "MessageLink", "SctpConnection", "SctpListener",
+    "SctpRejectedError", "SctpRequest", "ancillary_data", "initiate", "listen", "open_session", "payload_protocol",
+    "request", "sctp_socket",
+]  # fmt: skip
+
 SEGMENTS_WAITING = 16  # maximum number of received segments that wait for the ULP
 LINGER = 1.0  # seconds that a Terminate waits for the delivery of the Accept, and then for the peer's close
 _MESSAGE_OCTETS = 1 << 16

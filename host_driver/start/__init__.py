@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from open_rnic.rtl.rdma.datapath import RdmaDatapath as RdmaDatapath
     from open_rnic.rtl.rnic.whole_rnic import WholeRnic as WholeRnic
 
+    __version__: str
+
 #: Where each name comes from; the module is imported when the name is first used, so that none costs the others time.
 _HOMES = {
     "Access": "host_driver.rdma", "AxiMpaDatapath": "rtl.mpa.axi", "AxiRdmaDatapath": "rtl.rdma.axi",
@@ -57,12 +59,14 @@ def _version() -> str:
         return "unknown"
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":  # looked up when it is asked for: that takes longer than the import
-        return _version()
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"open_rnic.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:  # type checkers would believe that there is every name
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":  # looked up when it is asked for: that takes longer than the import
+            return _version()
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"open_rnic.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

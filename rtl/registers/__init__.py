@@ -11,6 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+__all__ = [
+    "BY_NAME", "IDENTITY", "MAP", "MAX_ULPDU", "VERSION", "WORD", "Access", "Cause", "DirectionState", "EventKind",
+    "Field", "Model", "Register", "Role", "Rtr", "Verdict", "each_connection", "of_connections", "with_resets",
+    "words_of",
+]  # fmt: skip
+
 IDENTITY = int.from_bytes(b"MPA1", "big")
 VERSION = 0x0001_0000
 MAX_ULPDU = 64768  # RFC 5044 §3: the largest ULPDU that MPA carries

@@ -236,6 +236,7 @@ def copy(folder):
     """Copy the project into ``folder``, as another checkout."""
     for name in ("rtl", "host_driver"):
         shutil.copytree(ROOT / name, folder / "open_rnic" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "host_driver" / "start" / "__init__.py", folder / "open_rnic")
 
 
 def elsewhere(folder, program, **variables):

@@ -45,6 +45,13 @@ def test_without_crc_the_field_is_zero(rnic):
     assert rnic("deframe", "--no-crc", lines=["0002616201020304"]) == (0, ['{"ulpdu": "6162"}'], "")
 
 
+@pytest.mark.parametrize("words", [["61 62"], ["6162"], ["61", "62"]], ids=" ".join)
+def test_a_line_may_stand_behind_the_command(rnic, words):
+    assert rnic("frame", "--no-crc", *words) == (0, ["0002616200000000"], "")
+    assert rnic("deframe", "--no-crc", "0002 6162", "01020304") == (0, ['{"ulpdu": "6162"}'], "")
+    assert rnic("frame", "6g") == (2, [], "rnic: line 1: 'g' in column 2 is not a hex digit\n")
+
+
 @pytest.mark.parametrize(
     ("command", "line", "message"),
     [

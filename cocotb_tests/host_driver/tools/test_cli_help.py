@@ -43,6 +43,13 @@ def test_the_first_screen_lists_every_command_under_its_purpose(monkeypatch, cap
     assert sorted(re.findall(r"^  (\w+)", "".join(groups.values()), re.MULTILINE)) == sorted(PROGRAM.commands)
 
 
+@pytest.mark.parametrize("command", [(), ("bench",), ("interop",)], ids=" ".join)
+def test_a_group_without_a_command_shows_its_help(command, monkeypatch, capsys):
+    wanted = text(command, monkeypatch, capsys, 80)
+    assert cli.run(command) == 2
+    assert capsys.readouterr() == (wanted, "")
+
+
 def test_the_shell_completes_commands():
     shell = {"_RNIC_COMPLETE": "complete_bash", "COMP_WORDS": "rnic lis", "COMP_CWORD": "1"}
     status, out, _ = rnic(env=os.environ | shell)

@@ -141,8 +141,7 @@ def report(error: BaseException) -> int:
             line = str(error)
         case _:
             raise error
-    if line:  # empty if Typer has shown the help text because there were no arguments
-        print("rnic:", " ".join(line.split()), file=sys.stderr)
+    print("rnic:", " ".join(line.split()), file=sys.stderr)
     return status
 
 

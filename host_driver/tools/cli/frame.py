@@ -32,6 +32,9 @@ _STDIN = 0
 
 MarkersOption = Annotated[bool, typer.Option("--markers", help="The stream has markers (RFC 5044 §4.3).")]
 NoCrcOption = Annotated[bool, typer.Option("--no-crc", help="Send the CRC field as zero, and do not check it.")]
+HexArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="HEX", help="The one line of input; default: standard input.")
+]
 OffsetOption = Annotated[
     int, number("--stream-offset", help="The offset in the marked stream at which the input starts; a multiple of 4.")
 ]
@@ -51,8 +54,6 @@ class FramingOptions:
         """Open a device in MPA mode in both directions; the fence is open, and RTR and RDMAP rules are disabled."""
         if self.stream_offset < 0 or self.stream_offset % 4:
             raise UsageError(f"--stream-offset must be a multiple of 4, and at least 0, not {self.stream_offset}")
-        if sys.stdin is None:
-            raise UsageError("standard input is closed")
         crc = not self.no_crc
         device = await open_device(self.device, self.lanes)
         for direction in ("TX", "RX"):
@@ -66,21 +67,22 @@ class FramingOptions:
 
 
 @with_options
-def frame(options: FramingOptions) -> None:
+def frame(options: FramingOptions, line: HexArgument = None) -> None:
     """Make FPDUs: each line of input is a ULPDU, each line of output its FPDU, both in hex.
 
     An empty line is a ULPDU of no octets. The input may have spaces, as in 00 11 22.
     """
 
     async def run() -> None:
+        lines = _input(line)
         async with await options.open() as opened:
-            await frame_lines(read_lines(_STDIN), opened, _write)
+            await frame_lines(lines, opened, _write)
 
     interruptible(run())
 
 
 @with_options
-def deframe(options: FramingOptions) -> None:
+def deframe(options: FramingOptions, line: HexArgument = None) -> None:
     """Extract ULPDUs from an MPA stream: each line of input is a chunk in hex, cut anywhere.
 
     Each line of output is a JSON object: {"ulpdu": "<hex>"}. After an error, the last line is {"error": <MPA error
@@ -88,8 +90,8 @@ def deframe(options: FramingOptions) -> None:
     """
 
     async def run() -> bool:
+        lines = _input(line)
         async with await options.open() as opened:
-            lines = read_lines(_STDIN)
             return await deframe_lines(
                 lines, opened, _write, markers=options.markers, stream_offset=options.stream_offset
             )
@@ -192,6 +194,19 @@ async def deframe_lines(
         octets = f"{walk.held} octet{'s' * (walk.held > 1)}"
         write(_error(1, f"the stream ends inside an FPDU, {octets} after its start", walk.offset))
     return not walk.held
+
+
+def _input(line: list[str] | None) -> AsyncIterator[bytes]:
+    """Return the lines of input: the words of the command line as one, or those of standard input."""
+    if line:
+        return _one(" ".join(line).encode())
+    if sys.stdin is None:
+        raise UsageError("standard input is closed")
+    return read_lines(_STDIN)
+
+
+async def _one(line: bytes) -> AsyncIterator[bytes]:
+    yield line
 
 
 async def read_lines(fd: int) -> AsyncIterator[bytes]:

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 __all__ = ["WIDTH", "Command", "Commands", "commands_by_purpose", "parameters"]
@@ -36,6 +37,14 @@ class Command(TyperCommand):
 
 class Commands(TyperGroup):
     """A group whose help lists its commands by what they are for, the names of their ``rich_help_panel``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Show the help if there are no arguments; Typer's own way would make an error of one line of it."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            raise typer.Exit(2)
+        words: list[str] = super().parse_args(ctx, args)
+        return words
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands, then the options."""

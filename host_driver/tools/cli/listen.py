@@ -50,8 +50,8 @@ def listen(
         str | None,
         typer.Option(
             "--host", metavar="ADDRESS",
-            help="The address to listen at; default: that of the board or of the TAP device, else 127.0.0.1, which "
-            "only this machine reaches; 0.0.0.0 is any.",
+            help="The address to listen at; default: that of the board or of the TAP device, else 127.0.0.1, as "
+            "a port that the system chooses is for peers of this machine; 0.0.0.0 is any.",
         ),
     ] = None,
     port: PortOption = 0,
