@@ -1,4 +1,6 @@
 # make demo: set everything up, and show one connection through two simulated data paths.
+# make setup: a virtual environment in .venv, with the packages of requirements.lock.
+# make lint: set everything up, and run ruff, and mypy --strict on the host driver.
 # make test: set everything up, and run the tests that a change needs.
 # make test-changed: the same with only those that the changes since the last commit concern, and of these the nearest,
 #                    for some 5 minutes; SINCE names another commit, WITHIN other minutes.
@@ -15,11 +17,14 @@
 # make interop-short: the same with one case of each kind in each role with each device, as CI does.
 # make interop-boards: the same with the tops of two boards, with and without loss: all programs of Linux; some 15 minutes.
 # make boards: set everything up, build the bitstreams of all boards, and put what came of it into docs/boards.md.
+# make docs: set everything up, and write the pages of registers, the pictures, and the tables of clocks.
 # make man: set everything up, and write manual pages into build/man.
 # make site: set everything up, and make the pages of docs a site in build/site.
+# make lock: write requirements.lock; needs pip-tools.
+# make types: link the folders into build/types for type checkers and editors, which `make setup` does, too.
 # make clean: delete all that was made, and empty the user's cache.
 # make help: show these lines.
-# All but the last two check first for what only the system can give.
+# All but the last four check first for what only the system can give.
 
 # Python keeps the bytecode of modules: tests start some thousand processes, which would compile them again each.
 unexport PYTHONDONTWRITEBYTECODE

@@ -101,7 +101,7 @@ def test_packages_can_be_hidden_from_a_command_whose_exit_code_is_passed_on_and_
     assert (done.returncode, list(tmp_path.iterdir())) == (7, [])
 
 
-@pytest.mark.parametrize(("file", "names"), [(".ci/run", []), ("docs/testing.md", [*PACKAGES, TAP, SCTP])])
+@pytest.mark.parametrize(("file", "names"), [(".ci/packages", []), ("docs/testing.md", [*PACKAGES, TAP, SCTP])])
 def test_all_needs_are_installed_for_ci_and_documented(file, names):
     text = (ROOT / file).read_text()
     assert not [name for name in (*names, *PACKAGES.values()) if not re.search(rf"\b{re.escape(name)}\b", text)]
