@@ -43,6 +43,12 @@ def test_the_first_screen_lists_every_command_under_its_purpose(monkeypatch, cap
     assert sorted(re.findall(r"^  (\w+)", "".join(groups.values()), re.MULTILINE)) == sorted(PROGRAM.commands)
 
 
+def test_the_first_screen_has_a_line_for_each_command(monkeypatch, capsys):
+    out = text((), monkeypatch, capsys, 80).partition("Options:")[0]
+    assert len(re.findall(r"^  +\w.*\.$", out, re.MULTILINE)) == 1 + len(PROGRAM.commands)  # 1: what rnic is
+    assert not re.findall(r"^ {4}.*", out, re.MULTILINE)
+
+
 @pytest.mark.parametrize("command", [(), ("bench",), ("interop",)], ids=" ".join)
 def test_a_group_without_a_command_shows_its_help(command, monkeypatch, capsys):
     wanted = text(command, monkeypatch, capsys, 80)

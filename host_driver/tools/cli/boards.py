@@ -50,7 +50,10 @@ def boards(
     ] = FOLDER,
     columns: ColumnsOption = False,
 ) -> None:
-    """List the boards: what is built for them, and its clock; with --columns, FPGA, widths, link, and Ethernet."""
+    """List the boards: what is built for them, and its clock.
+
+    With --columns, also the FPGA, the widths, the link, and Ethernet.
+    """
     need("boards")
     from open_rnic.boards import BOARDS, find
 

@@ -97,11 +97,11 @@ def build(
         ),
     ] = None,
 ) -> None:
-    """Build a board's bitstream using only the toolchain from PyPI: the whole RNIC if the board has Ethernet.
+    """Build a board's bitstream: the whole RNIC, if it has Ethernet.
 
-    The command prints the cells used, the clocks reached and required, and the critical path. The exit status is 1 if
-    a clock is too slow. If a board needs a vendor's tool, the tool's scripts are written, and it is run if it is
-    installed.
+    No other toolchain is needed than the one from PyPI. The command prints the cells used, the clocks reached and
+    required, and the critical path. The exit status is 1 if a clock is too slow. If a board needs a vendor's tool, the
+    tool's scripts are written, and it is run if it is installed.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn

@@ -18,10 +18,10 @@ from open_rnic.host_driver.tools.cli.figures import show_tables
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete all entries.")] = False,
 ) -> None:
-    """Show what the user's cache holds: simulations, and the verdicts of proofs and of mutants.
+    """Show what the user's cache holds, such as simulations.
 
-    Nothing in it is lost if it is deleted: it is made again when it is needed. OPEN_RNIC_CACHE is its folder,
-    OPEN_RNIC_CACHE_MIB its limit.
+    It has the verdicts of proofs and of mutants, too. Nothing in it is lost if it is deleted: it is made again when it
+    is needed. OPEN_RNIC_CACHE is its folder, OPEN_RNIC_CACHE_MIB its limit.
     """
     if clear:
         store.clear()

@@ -43,10 +43,11 @@ def connect(
         ),
     ] = False,
 ) -> None:
-    """Make an RDMA connection, and report its parameters and each message received.
+    """Make an RDMA connection, and report it and each message.
 
-    The command sends the messages given by --send, closes its half of the connection, and reports received messages
-    until the peer closes as well. With --echo, it lets the peer close first.
+    The report has the parameters of the connection, and the messages received. The command sends the messages given by
+    --send, closes its half of the connection, and reports received messages until the peer closes as well. With --echo,
+    it lets the peer close first.
 
     The exit status is 0 if the connection was closed in order, 1 if it failed, 2 if the command cannot be carried out
     as given, 3 if the connection was rejected, and 4 if a Terminate ended it.

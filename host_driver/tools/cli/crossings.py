@@ -25,9 +25,10 @@ def crossings(
     markdown: Annotated[bool, typer.Option("--markdown", help="Write the tables of docs/clocks.md.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:
-    """List where a board's default core crosses from one clock domain to another, and what makes each crossing safe.
+    """List where a board's netlist crosses between clock domains.
 
-    The list comes from the netlist. The exit status is 1 if nothing is known to make a crossing safe.
+    The list says what makes each crossing of the board's default core safe. It comes from the netlist. The exit status
+    is 1 if nothing is known to make a crossing safe.
     """
     need("boards")
     from open_rnic.boards import BOARDS, find

@@ -118,11 +118,11 @@ def demo(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of text.")] = False,
 ) -> None:
-    """Show one connection: startup frames, RTR, and data both ways through two devices over TCP.
+    """Show one connection, and data both ways through two devices.
 
-    Two endpoints in this process, each with its own device, connect over loopback, or with --transport over a frame
-    pipe that can lose frames. --device takes two names separated
-    by a comma for the initiator's device and the responder's.
+    The steps are shown one by one, such as startup frames and the RTR. Two endpoints in this process, each with its own
+    device, connect over loopback, or with --transport over a frame pipe that can lose frames. --device takes two names
+    separated by a comma for the initiator's device and the responder's.
 
     Of udp:ADDRESS or udp:sim:BOARD, the TCP and the RDMA engine are used: data goes from memory to memory. The peer of
     a single board is the software twin.

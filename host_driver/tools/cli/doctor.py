@@ -17,9 +17,10 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:
-    """Show which programs, boards, networks and kernel modules are there, and how to get those that are not.
+    """Show what this machine has and lacks, and how to get that.
 
-    With a PART, the exit status is 1 if it is missing. Nothing is changed, and nothing is sent.
+    The parts are programs, boards, networks and kernel modules. With a PART, the exit status is 1 if it is missing.
+    Nothing is changed, and nothing is sent.
     """
     from open_rnic.host_driver.tools.doctor import findings
 

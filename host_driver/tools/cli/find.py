@@ -26,9 +26,10 @@ def find(
     seconds: Annotated[float, typer.Option("--seconds", metavar="S", help="The time for answers.")] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:
-    """List the boards that are RNICs, by a broadcast in the networks of this machine.
+    """List the boards in the networks of this machine.
 
-    No board carries anything out, and no host loses a board. A board is in use if it has had a host since it started.
+    Those that are RNICs answer a broadcast. No board carries anything out, and no host loses a board. A board is in use
+    if it has had a host since it started.
     """
     from open_rnic.host_driver.devices.udp import finding
     from open_rnic.rtl.link.protocol import VERSION

@@ -68,9 +68,10 @@ class FramingOptions:
 
 @with_options
 def frame(options: FramingOptions, line: HexArgument = None) -> None:
-    """Make FPDUs: each line of input is a ULPDU, each line of output its FPDU, both in hex.
+    """Make FPDUs of ULPDUs, both in hex.
 
-    An empty line is a ULPDU of no octets. The input may have spaces, as in 00 11 22.
+    Each line of input is a ULPDU, each line of output its FPDU. An empty line is a ULPDU of no octets. The input may
+    have spaces, as in 00 11 22.
     """
 
     async def run() -> None:
@@ -83,10 +84,11 @@ def frame(options: FramingOptions, line: HexArgument = None) -> None:
 
 @with_options
 def deframe(options: FramingOptions, line: HexArgument = None) -> None:
-    """Extract ULPDUs from an MPA stream: each line of input is a chunk in hex, cut anywhere.
+    """Extract ULPDUs from an MPA stream in hex.
 
-    Each line of output is a JSON object: {"ulpdu": "<hex>"}. After an error, the last line is {"error": <MPA error
-    code>, "what": "...", "offset": <stream offset of the FPDU>}, and the exit status is 1.
+    Each line of input is a chunk of the stream, cut anywhere. Each line of output is a JSON object: {"ulpdu": "<hex>"}.
+    After an error, the last line is {"error": <MPA error code>, "what": "...", "offset": <stream offset of the FPDU>},
+    and the exit status is 1.
     """
 
     async def run() -> bool:

@@ -30,7 +30,9 @@ def inspect(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:
-    """Show the link of a board's Ethernet port, the PHYs that answer, the addresses, and the counters of frames.
+    """Show the state of a board's Ethernet port.
+
+    It has the link, the PHYs that answer, the addresses, and the counters of frames.
 
     It takes the board over: a program that operates it ends with an error. The board's connections go on without it,
     until the next program opens the board and aborts them.

@@ -71,12 +71,12 @@ def listen(
     ] = 0,
     once: Annotated[bool, typer.Option("--once", help="The same as --connections 1.")] = False,
 ) -> None:
-    """Wait for RDMA connections, and report the parameters of each and each message received.
+    """Wait for RDMA connections, and report each and its messages.
 
-    Each connection has a device of its own, or a place on a board, which refuses connections beyond its last. With
-    --connections or --once, the exit status is 0 if all connections were closed in order, 1 if one failed, 2 if the
-    command cannot be carried out as given, 3 if a connection was rejected, and 4 if a Terminate ended one; it is the
-    highest of these.
+    The report has the parameters of a connection, and the messages received. Each connection has a device of its own,
+    or a place on a board, which refuses connections beyond its last. With --connections or --once, the exit status is 0
+    if all connections were closed in order, 1 if one failed, 2 if the command cannot be carried out as given, 3 if a
+    connection was rejected, and 4 if a Terminate ended one; it is the highest of these.
     """
     check_least(0, {"--connections": connections})
     if once and connections not in (0, 1):

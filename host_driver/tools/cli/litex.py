@@ -53,7 +53,7 @@ def litex(
         Path | None, typer.Option("--out", metavar="DIR", help="The folder to build in; default: build/litex/BOARD.")
     ] = None,
 ) -> None:
-    """Make a SoC of LiteX for a board, whose main memory peers reach by RDMA.
+    """Make a SoC of LiteX whose main memory peers reach by RDMA.
 
     The RNIC stands in the place of LiteEth's MAC. docs/litex.md explains the SoC. LiteX, with the tools that it needs,
     is the extra "litex".

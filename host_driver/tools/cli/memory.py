@@ -45,10 +45,10 @@ def memory(
     once: Annotated[bool, typer.Option("--once", help="End after one peer.")] = False,
     model: ModelOption = None,
 ) -> None:
-    """Offer memory, which peers read and write by RDMA, one after the other.
+    """Offer memory, which peers read and write by RDMA.
 
-    The private data of the Reply has the memory's place: TO (64 bits), STag (32) and length (32), in network order. The
-    program for stock Linux is host_driver/linux/memory.c.
+    One peer after the other is served. The private data of the Reply has the memory's place: TO (64 bits), STag (32)
+    and length (32), in network order. The program for stock Linux is host_driver/linux/memory.c.
     """
     check_range(1, _MOST, {"--octets": octets})
     config = options.configuration(Role.RESPONDER, model)

@@ -79,7 +79,7 @@ def perftest(
     reads: Annotated[int, number("-o", "--outs", help="The number of RDMA Reads that may be outstanding.")] = _READS,
     model: ModelOption = None,
 ) -> None:
-    """Measure RDMA with perftest's programs at the other end, or with this command.
+    """Measure RDMA, opposite perftest's programs or this command.
 
     The protocol is that of perftest with -R, and the options have the same meaning. Both ends need the same test, -s,
     -n and -r. A message counts as sent when it has been handed over; the last one when the peer has it.

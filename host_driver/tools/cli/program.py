@@ -36,7 +36,7 @@ def program(
         str | None, typer.Option(metavar="NAME", help="openFPGALoader's name of the JTAG cable; default: the board's.")
     ] = None,
 ) -> None:
-    """Load the bitstream that `rnic build BOARD` built, with openFPGALoader."""
+    """Load the bitstream of `rnic build BOARD`, by openFPGALoader."""
     need("boards")
     from open_rnic.boards import find
     from open_rnic.boards.build import bitstream

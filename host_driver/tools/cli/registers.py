@@ -40,7 +40,10 @@ def registers(
     c: Annotated[bool, typer.Option("--c", help="Write a C header.")] = False,
     systemrdl: Annotated[bool, typer.Option("--systemrdl", help="Write SystemRDL 2.0, as PeakRDL reads it.")] = False,
 ) -> None:
-    """Show the device's registers, from the one description that gateware and host share."""
+    """Show the device's registers, or write them for other tools.
+
+    They come from the one description that gateware and host share.
+    """
     asked = [(markdown, describe.markdown), (c, describe.c_header), (systemrdl, describe.systemrdl)]
     match [write for wanted, write in asked if wanted]:
         case []:

@@ -65,9 +65,10 @@ def rping(
     ] = False,
     model: ModelOption = None,
 ) -> None:
-    """Ping with RDMA: the server reads the client's text, and writes it back.
+    """Ping with RDMA: text goes to the server and back.
 
-    The protocol is that of librdmacm's rping, and the options have the same meaning.
+    The server reads the client's text, and writes it back. The protocol is that of librdmacm's rping, and the options
+    have the same meaning.
     """
     from open_rnic.host_driver.rdma.rping import MAX_SIZE, MIN_SIZE
 

@@ -123,18 +123,20 @@ def _host_and_path(target: str) -> tuple[str, str]:
 
 @with_options
 def rstream(options: StreamOptions) -> None:
-    """Measure a stream over RDMA: first the client sends, then the server.
+    """Measure a stream over RDMA.
 
-    The protocol is that of librdmacm's rstream, which can be at either end. Both ends need the same -S, -C and -I.
+    First the client sends, then the server. The protocol is that of librdmacm's rstream, which can be at either end.
+    Both ends need the same -S, -C and -I.
     """
     _stream(options, mapped=False)
 
 
 @with_options
 def riostream(options: StreamOptions) -> None:
-    """Measure RDMA Writes to mapped memory: first the client writes, then the server.
+    """Measure RDMA Writes to mapped memory.
 
-    The protocol is that of librdmacm's riostream, which can be at either end. Both ends need the same -S, -C and -I.
+    First the client writes, then the server. The protocol is that of librdmacm's riostream, which can be at either end.
+    Both ends need the same -S, -C and -I.
     """
     _stream(options, mapped=True)
 

@@ -65,10 +65,10 @@ def samples(
     once: Annotated[bool, typer.Option("--once", help="End after one peer.")] = False,
     model: ModelOption = None,
 ) -> None:
-    """Stream samples of the device's fabric into the memory of peers, one after the other.
+    """Stream samples of the fabric into the memory of peers.
 
-    The samples, of 4 octets, are those of a generator in the device. The programs for stock Linux are
-    host_driver/linux/receive_samples.c and receive_samples.py.
+    One peer after the other has them. The samples, of 4 octets, are those of a generator in the device. The programs
+    for stock Linux are host_driver/linux/receive_samples.c and receive_samples.py.
     """
     from open_rnic.host_driver.devices import names
     from open_rnic.host_driver.rdma.samples import Delivery, Pattern

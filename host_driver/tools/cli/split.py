@@ -107,10 +107,11 @@ def split(
     markdown: MarkdownOption = None,
     columns: ColumnsOption = False,
 ) -> None:
-    """Compare splits of the work for a connection: each stage of RDMA, MPA and TCP on the host or on the device.
+    """Compare splits of the work between host and device.
 
-    For each split, the report shows throughput and half round trip for messages of 1 octet to 1 MiB, host cycles and
-    cores, octets over the link between host and device, LUTs and clock, set-up time, and the bottleneck.
+    Each stage of RDMA, MPA and TCP is on the host or on the device. For each split, the report shows throughput and
+    half round trip for messages of 1 octet to 1 MiB, host cycles and cores, octets over the link between host and
+    device, LUTs and clock, set-up time, and the bottleneck.
 
     The figures of a host, a link and a device come from files that name their sources. This machine is measured on
     first use; those of devices come with the package, until rnic bench rtl measures them here. Results are kept for

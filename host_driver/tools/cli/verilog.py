@@ -126,9 +126,10 @@ def verilog(
     ] = None,
     address: AddressOption = None,
 ) -> None:
-    """Write the data path as Verilog, with AXI4-Stream and AXI4-Lite ports, and AXI4 for memory; or the whole RNIC.
+    """Write the data path, or the whole RNIC, as Verilog.
 
-    The same options always give the same text. docs/verilog.md explains the ports.
+    The ports are AXI4-Stream and AXI4-Lite, and AXI4 for memory. The same options always give the same text.
+    docs/verilog.md explains the ports.
     """
     from open_rnic.host_driver.lib.optional_packages import need
     from open_rnic.host_driver.tools import verilog as writer
