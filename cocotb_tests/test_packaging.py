@@ -13,6 +13,7 @@ import pytest
 
 from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.host_driver.lib.optional_packages import EXTRAS, way_to
+from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.split.model import Setting, figures
 from open_rnic.host_driver.tools.split.profile import Device, Host, Link, find
 from open_rnic.host_driver.tools.split.stages import RTL, Split
@@ -52,7 +53,7 @@ def rnic(blocked, *arguments, cwd):
                           cwd=cwd, env=variables, timeout=600)  # fmt: skip
 
 
-@pytest.mark.parametrize(("extra", "package", "arguments"), [
+NAMING = [  # an extra, a package of it, and a command that names both
     ("sim", "cocotb", ["demo", "--size", "1K"]),
     ("sim", "cocotb", ["verilog", "--lanes", "1", "-o", "-"]),
     ("sim", "cocotb", ["bench", "sim", "--ulpdus", "1", "--rounds", "1"]),
@@ -61,9 +62,37 @@ def rnic(blocked, *arguments, cwd):
     ("boards", "amaranth-boards", ["build", "ulx3s"]),
     ("boards", "amaranth-boards", ["boards"]),
     ("boards", "amaranth-boards", ["program", "ulx3s"]),
+    ("boards", "amaranth-boards", ["crossings", "ulx3s"]),
     ("boards", "amaranth-boards", ["demo", "--device", "serial:sim:ulx3s", "--size", "1K"]),
     ("litex", "litex", ["litex", "colorlight_5a_75b", "--build"]),
-])  # fmt: skip
+]  # fmt: skip
+WORKING = [  # a command that needs no extra, and what it says; most have no peer here
+    (["demo", "--device", "software", "--size", "1K"], "verified 1024 octets each way"),
+    (["listen", "--host", "203.0.113.1"], "cannot listen at 203.0.113.1"),
+    (["memory", "--bind", "203.0.113.1"], "cannot listen at 203.0.113.1"),
+    (["connect", "127.0.0.1:1"], "Connection refused"),
+    (["rping", "-c", "-p", "1"], "Connection refused"),
+    (["perftest", "ib_send_bw", "127.0.0.1", "-p", "1"], "Connection refused"),
+    (["rcopy", __file__, "127.0.0.1", "-p", "1"], "Connection refused"),
+    (["rstream", "-s", "127.0.0.1", "-p", "1"], "Connection refused"),
+    (["riostream", "-s", "127.0.0.1", "-p", "1"], "Connection refused"),
+    (["samples"], "--device software has no sample writer"),
+    (["find", "--address", "127.0.0.1", "--seconds", "0.1"], "no board has answered"),
+    (["inspect", "udp:127.0.0.1:1"], "no answer"),
+    (["registers"], "IDENTITY"),
+    (["frame", "61"], "0001610"),
+    (["deframe", "--no-crc", "0001610001020304"], '{"ulpdu": "61"}'),
+    (["interop", "linux", "--list"], "samples-to-guest"),
+    (["bench", "host", "--connections", "2", "--repeats", "1", "--size", "64"], "left behind"),
+    (["bench", "crowd", "--silent", "0", "--slow", "0", "--idle", "0", "--clients", "1"], "good client"),
+    (["bench", "transport", "--octets", "1000", "--seeds", "1"], "Medians of 1 seeds"),
+    (["doctor", "--json"], "pip install '.[sim]'"),
+    (["cache"], "MiB"),
+    (["man", "man1"], ""),
+]
+
+
+@pytest.mark.parametrize(("extra", "package", "arguments"), NAMING)
 def test_a_command_names_the_missing_extra(extra, package, arguments, tmp_path):
     done = rnic(EXTRAS[extra].values(), *arguments, cwd=tmp_path)
     assert done.returncode == 1
@@ -72,12 +101,20 @@ def test_a_command_names_the_missing_extra(extra, package, arguments, tmp_path):
     assert f"the Python package {package} is missing: {way_to(extra)}" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [
-    ["demo", "--device", "software", "--size", "1K"], ["registers"], ["--help"],
-])  # fmt: skip
-def test_commands_without_extras_work_without_them(arguments, tmp_path):
+@pytest.mark.parametrize(("arguments", "said"), WORKING, ids=[" ".join(each[:2]) for each, _ in WORKING])
+def test_commands_without_extras_work_without_them(arguments, said, tmp_path):
     done = rnic(EVERYTHING, *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_every_command_is_tried_without_extras():
+    commands = cli.commands().commands
+    every = {(name, *below) for name, each in commands.items()
+             for below in ([(more,) for more in each.commands] if hasattr(each, "commands") else [()])}  # fmt: skip
+    # The test below tries rnic split.
+    tried = [["split"], *(arguments for *_, arguments in NAMING), *(arguments for arguments, _ in WORKING)]
+    assert {each for each in every if not [words for words in tried if (*words[: len(each)],) == each]} == set()
 
 
 def test_without_extras_splits_have_the_shipped_figures_of_a_device(tmp_path):

@@ -20,6 +20,7 @@ PROGRAMS = {
     "c++": "simulations: builds them",
     "make": "simulations: builds them",
     "openFPGALoader": "boards: loads a bitstream",
+    "iverilog": "testbenches of your own, FuseSoC: Icarus",
     "rdma": "stock Linux: makes a siw device",
     "tshark": "captures: Wireshark in a terminal",
     "gtkwave": "waves: shows the files of --waves",
@@ -32,6 +33,7 @@ PURPOSES = {
     "bench": "rnic bench rtl and sim, plots, rnic split --run and --html",
 }
 _TUN = Path("/dev/net/tun")
+_UDEV = tuple(Path(each, "udev/rules.d") for each in ("/etc", "/lib", "/usr/lib", "/usr/local/lib"))
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ def findings() -> Iterator[Finding]:
     """Yield a finding for each part, those of the package first; nothing is changed, and no packet is sent."""
     yield from _extras()
     yield from _programs()
+    yield _shared_library()
+    yield _udev_rules()
     yield from _serial_ports()
     yield _networks()
     yield _tap()
@@ -71,6 +75,28 @@ def _programs() -> Iterator[Finding]:
         path = shutil.which(name)
         yield Finding(name, path is not None, purpose, path or "not in PATH",
                       "" if path else f"install it; Debian's package is {package_of(name)}")  # fmt: skip
+
+
+def _shared_library() -> Finding:
+    purpose, remedy = "simulations: Python runs in them", "install it; Debian's package is libpython3-dev"
+    try:
+        from find_libpython import find_libpython
+    except ModuleNotFoundError:
+        return Finding("libpython", False, purpose, "unknown without the extra sim", way_to("sim"))
+    path = find_libpython()
+    return Finding("libpython", path is not None, purpose, path or "not found", "" if path else remedy)
+
+
+def _udev_rules() -> Finding:
+    purpose = "boards: their USB cable without root"
+    rules = next((each for folder in _UDEV for each in folder.glob("*openfpgaloader*.rules")), None)
+    if rules or os.geteuid() == 0:
+        return Finding("udev rules", True, purpose, str(rules) if rules else "not needed by root")
+    remedy = (
+        "copy 99-openfpgaloader.rules, which comes with openFPGALoader, into /etc/udev/rules.d, and join the group "
+        "that they name: sudo adduser $USER plugdev; then sudo udevadm control --reload, and plug the cable in again"
+    )
+    return Finding("udev rules", False, purpose, "none of openFPGALoader", remedy)
 
 
 def _serial_ports() -> Iterator[Finding]:

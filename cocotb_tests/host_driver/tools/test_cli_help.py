@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -104,6 +105,9 @@ def bare(monkeypatch, tmp_path):
     """A machine without programs, networks, TAP devices and extras."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(doctor, "_TUN", tmp_path / "tun")
+    monkeypatch.setattr(doctor, "_UDEV", (tmp_path / "rules.d",))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setitem(sys.modules, "find_libpython", None)
     monkeypatch.setattr("open_rnic.host_driver.devices.udp.finding.interfaces", dict)
     monkeypatch.setattr("open_rnic.host_driver.lib.optional_packages._installed", lambda module: False)
 
@@ -111,11 +115,19 @@ def bare(monkeypatch, tmp_path):
 def test_the_doctor_says_how_to_get_what_is_missing(bare, capsys):
     assert cli.run(["doctor", "--json"]) == 0
     found = {each["part"]: each for each in json.loads(capsys.readouterr().out)}
-    for part in ("extra sim", "extra boards", "extra bench", "c++", "openFPGALoader", "networks", "TAP devices"):
+    for part in ("extra sim", "extra boards", "extra bench", "c++", "openFPGALoader", "libpython", "udev rules",
+                 "networks", "TAP devices"):  # fmt: skip
         assert not found[part]["there"], part
         assert found[part]["remedy"], part
     assert "pip install '.[sim]'" in found["extra sim"]["remedy"]
     assert "openfpgaloader" in found["openFPGALoader"]["remedy"]
+
+
+def test_the_doctor_finds_the_udev_rules_of_a_package(bare, tmp_path, capsys):
+    (tmp_path / "rules.d").mkdir()
+    (tmp_path / "rules.d" / "99-openfpgaloader.rules").touch()
+    assert cli.run(["doctor", "udev rules"]) == 0
+    assert "99-openfpgaloader.rules" in capsys.readouterr().out
 
 
 def test_the_doctor_finds_what_is_there(capsys):

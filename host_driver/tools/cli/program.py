@@ -16,7 +16,7 @@ from open_rnic.host_driver.tools.cli.common import CommandError, UsageError
 # Messages of openFPGALoader and its libraries, and the explanation for the user.
 _KNOWN = (
     (("permission", "access denied", "libusb_error_access", "unable to claim"),
-     "no permission to use the USB cable: openFPGALoader's documentation has udev rules for it"),
+     "no permission to use the USB cable: `rnic doctor 'udev rules'` says how to get it"),
     (("device not found", "unable to open ftdi", "no device", "not found", "cable not", "fail to open", "no dfu"),
      "no board found: is it connected and powered?"),
 )  # fmt: skip
