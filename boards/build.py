@@ -20,6 +20,7 @@ from amaranth.hdl import Elaboratable
 from open_rnic.boards import SDRAM, find
 from open_rnic.boards.board import LEAST_PERIOD, Board, Core
 from open_rnic.boards.flows import FLOWS, Flow
+from open_rnic.boards.progress import Progress
 from open_rnic.boards.top import BoardTop, RnicTop
 from open_rnic.rtl.tcp.config import Station
 
@@ -108,8 +109,10 @@ def build(
     baud: int | None = None,
     seed: int | None = None,
     stage: Callable[[str], None] = print,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> Result:
-    """Build a board's top, including the link, in ``folder``; ``stage`` is called with the name of each step.
+    """Build a board's top, including the link, in ``folder``; ``stage`` is called with the name of each step, and
+    ``progress`` with the share of the build that is done.
 
     ``core``, ``lanes`` and ``baud``, the rate of the UART, default to the board's own, as do the whole RNIC's
     ``connections``, octets of ``memory`` and ``samples``; ``station`` holds its addresses, without which it is silent;
@@ -148,7 +151,7 @@ def build(
     folder.mkdir(parents=True, exist_ok=True)
     design = partial(top, board, core, lanes, station)
     for each in _SEEDS if seed is None else (seed,):
-        again = _make(flow, board, design, each, folder, stage)
+        again = _make(flow, board, design, each, folder, stage, progress)
         result = _read(board, flow, core, lanes, each, folder, again=again)
         if result.met:
             break
@@ -158,8 +161,9 @@ def build(
 
 
 def _make(
-    flow: Flow, board: Board, design: Callable[[], Elaboratable], seed: int, folder: Path, stage: Callable[[str], None]
-) -> bool:
+    flow: Flow, board: Board, design: Callable[[], Elaboratable], seed: int, folder: Path,
+    stage: Callable[[str], None], progress: Callable[[float], None],
+) -> bool:  # fmt: skip
     """Run the tools; return whether another netlist than the first was needed."""
     for old in (*flow.stages, flow.bitstream, "report.json", _RESULT):
         (folder / old).unlink(missing_ok=True)
@@ -167,7 +171,7 @@ def _make(
         _generate(board, flow, design, seed, script, folder)
         tools = {tool.upper().replace("-", "_"): _tool(program, flow, folder) for tool, program in flow.tools.items()}
         try:
-            _run(folder, flow, os.environ | tools, stage)
+            _run(folder, flow, os.environ | tools, stage, progress)
             break
         except BuildError:
             # Either there is a netlist, so that synthesis was not the problem, or there is no other script to try.
@@ -213,8 +217,11 @@ def _tool(program: str, flow: Flow, folder: Path) -> str:
     return str(path)
 
 
-def _run(folder: Path, flow: Flow, environment: dict[str, str], stage: Callable[[str], None]) -> None:
-    last_stage = ""
+def _run(
+    folder: Path, flow: Flow, environment: dict[str, str], stage: Callable[[str], None],
+    progress: Callable[[float], None],
+) -> None:  # fmt: skip
+    last_stage, logs = "", Progress(folder)
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(
             ["sh", f"build_{NAME}.sh"], cwd=folder, stdout=log, stderr=log, start_new_session=True, env=environment
@@ -225,6 +232,7 @@ def _run(folder: Path, flow: Flow, environment: dict[str, str], stage: Callable[
                 if now and now != last_stage:
                     stage(now)
                     last_stage = now
+                progress(logs.update())
                 try:
                     process.wait(0.2)
                 except subprocess.TimeoutExpired:

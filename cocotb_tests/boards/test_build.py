@@ -17,6 +17,7 @@ from open_rnic.boards.board import LEAST_PERIOD
 from open_rnic.boards.build import BuildError, Result, build
 from open_rnic.boards.clock import PLLS, ecp5_pll, xilinx_pll
 from open_rnic.boards.flows import FLOWS
+from open_rnic.boards.progress import Progress
 from open_rnic.boards.top import BoardTop
 from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.host_driver.tools.cli import run
@@ -210,6 +211,33 @@ def test_other_netlists_are_tried_if_synthesis_fails(tmp_path, monkeypatch):
     with pytest.raises(BuildError):
         build("ulx3s", tmp_path, lanes=1, stage=lambda _: None)
     assert len(set(scripts)) == len(FLOWS["ecp5"].scripts) == 3
+
+
+LOGS = [  # of Yosys and nextpnr, in the order of their lines
+    ("top.rpt", "2.1. Executing PROC_CLEAN pass (remove empty switches from decision trees)."),
+    ("top.rpt", "3.26. Executing MEMORY pass."),
+    ("top.rpt", "3.52. Executing CHECK pass (checking for obvious problems)."),
+    ("top.tim", "Info:     at iteration #1, type ALL: wirelen solved = 1785, spread = 51315"),
+    ("top.tim", "Info:     at iteration #9, type ALL: wirelen solved = 1785, spread = 51315"),
+    ("top.tim", "Info:   at iteration #10: temp = 0.000000, timing cost = 198, wirelen = 34230"),
+    ("top.tim", "Info: Routing 20000 arcs."),
+    ("top.tim", "Info:       1000 |       59        940 |   59   940 |     19000|       0.90       0.90|"),
+    ("top.tim", "Info:      23000 |     2976      19580 | 1917  9752 |         0|       0.90       0.90|"),
+]  # fmt: skip
+
+
+def test_the_share_of_a_build_rises_with_each_step_of_its_tools(tmp_path):
+    progress = Progress(tmp_path)
+    shares = [progress.update()]
+    for name, line in LOGS:
+        with (tmp_path / name).open("a") as log:
+            log.write(line)
+            log.flush()
+            assert progress.update() == shares[-1], "the line is not complete"
+            log.write("\n")
+        shares.append(progress.update())
+    assert shares == sorted(set(shares))
+    assert (shares[0] > 0, shares[-1] < 1) == (True, True)
 
 
 WHOLE = pytest.param("rnic", marks=long("the whole RNIC takes a minute; the cells of the board are in that of MPA"))

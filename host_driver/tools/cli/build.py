@@ -116,11 +116,11 @@ def build(
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
     errors = Console(stderr=True)
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
-        bar = progress.add_task(f"{board}: generation", total=4)
+        bar = progress.add_task(f"{board}: generation", total=1)
 
         def stage(what: str) -> None:
             if errors.is_terminal:
-                progress.update(bar, description=f"{board}: {what}", advance=1)
+                progress.update(bar, description=f"{board}: {what}")
             else:
                 errors.print(f"{board}: {what}", highlight=False, soft_wrap=True)
 
@@ -134,6 +134,7 @@ def build(
             result = build_bitstream(
                 board, out or folder(chosen, core), core=core, station=address and address.station,
                 connections=connections, memory=memory, samples=samples, lanes=lanes, baud=baud, seed=seed, stage=stage,
+                progress=lambda share: progress.update(bar, completed=share),
             )  # fmt: skip
         except ValueError as error:
             raise UsageError(str(error)) from None
