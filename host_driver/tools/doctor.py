@@ -125,7 +125,8 @@ def _tap() -> Finding:
     usable = os.access(_TUN, os.R_OK | os.W_OK)
     detail = f"{_TUN} {'may be opened' if usable else 'may not be opened' if _TUN.exists() else 'is missing'}"
     remedy = "" if usable else "run as root, or as a user of its group; the kernel's module is tun"
-    return Finding("TAP devices", usable, "this project's TCP beside the kernel's: --transport tap:…", detail, remedy)
+    purpose = "this project's TCP beside the kernel's: --transport tap:NAME,ADDRESS/PREFIX"
+    return Finding("TAP devices", usable, purpose, detail, remedy)
 
 
 def _siw() -> Finding:
