@@ -2,13 +2,18 @@
 
 ::
 
-    reader                                       writer
-    MPA Request: the place of the ring     ─▸
-                                           ◂─    MPA Reply: the place of the head
-    RDMA Write of the head, 0              ─▸
-                                           ◂─    RDMA Writes of samples into the ring
-                                           ◂─    Send: a record of what the ring holds
-    RDMA Write of the head, to free octets ─▸
+    reader        writer
+          ─▸ MPA Request:
+             the place of the ring
+          ◂─ MPA Reply:
+             the place of the head
+          ─▸ RDMA Write of the head, 0
+          ◂─ RDMA Writes of samples
+             into the ring
+          ◂─ Send: a record of what
+             the ring holds
+          ─▸ RDMA Write of the head,
+             to free octets
 
 A place has 16 octets in network order: TO (64), STag (32), length (32). A record has the number of octets that have
 been written to the ring, and the number of samples that were dropped before the last of them; the head is the number of
