@@ -666,3 +666,8 @@ def test_a_responder_is_named_by_host_and_port(host, port):
 ])  # fmt: skip
 def test_a_responder_without_a_port_is_an_error(rnic, host, line):
     assert rnic("connect", host)[::2] == (2, f"rnic: {line}\n")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:7", "[::1]:7"])
+def test_a_port_that_is_given_twice_is_an_error(rnic, host):
+    assert rnic("connect", host, "8")[::2] == (2, f"rnic: the responder's port is given twice: {host} 8\n")

@@ -85,6 +85,8 @@ def peer_of(host: str, port: int | None) -> tuple[str, int]:
         if not colon or (":" in host and not host.endswith("]")):
             raise UsageError(f"the responder's port is missing: {host + colon + number} PORT")
         port = peer_port(number)
+    elif host.count(":") == 1 or "]:" in host:
+        raise UsageError(f"the responder's port is given twice: {host} {port}")
     return host.removeprefix("[").removesuffix("]"), port
 
 
