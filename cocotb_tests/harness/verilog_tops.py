@@ -6,9 +6,10 @@ The simulation is that of a whole RNIC (``host_driver.devices.sim.whole``): a ca
 import asyncio
 
 from amaranth.hdl import ClockDomain, ClockSignal, Instance, Module, Mux, ResetSignal, Signal
+from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import Out
+from amaranth.lib.wiring import In
 
 from open_rnic.host_driver.devices.sim import layout
 from open_rnic.host_driver.devices.sim.build import build
@@ -17,8 +18,9 @@ from open_rnic.host_driver.devices.sim.rings import Simulated
 from open_rnic.host_driver.devices.sim.whole import GmiiCable
 from open_rnic.host_driver.devices.sim.wire import WORD, Kind, frame
 from open_rnic.host_driver.devices.udp.board import SimulatedBoard
-from open_rnic.rtl.rdma.axi_memory import axi_ports
-from open_rnic.rtl.rdma.wishbone_memory import wishbone_ports
+from open_rnic.rtl.lib.buses import Axi4, Wishbone
+from open_rnic.rtl.lib.ports import named_ports
+from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
 
 _QUIET = 1 << 11  # cycles without anything to see, after which nothing more is expected to happen
 
@@ -28,47 +30,47 @@ class AxiRam(wiring.Component):
 
     def __init__(self, octets):
         self.octets = octets
-        super().__init__({name: member.flip() for name, member in axi_ports(1).items()})
+        super().__init__({"m_axi": In(Axi4(1, ADDRESS_BITS))})
 
     def elaborate(self, platform):
         m = Module()
+        axi = self.m_axi
         m.submodules.memory = memory = Memory(shape=32, depth=self.octets // 4, init=[])
         write, read = memory.write_port(granularity=8), memory.read_port(domain="comb")
         time, left = Signal(2), Signal(9)
         m.d.sync += time.eq(time + 1)
         place, source = Signal(30), Signal(30)
         m.d.comb += [
-            write.addr.eq(place), write.data.eq(self.m_axi_wdata), read.addr.eq(source),
-            self.m_axi_rdata.eq(read.data),
+            write.addr.eq(place), write.data.eq(axi.wdata), read.addr.eq(source), axi.rdata.eq(read.data),
         ]  # fmt: skip
         with m.FSM(name="writes"):
             with m.State("Address"):
-                m.d.comb += self.m_axi_awready.eq(1)
-                m.d.sync += place.eq(self.m_axi_awaddr >> 2)
-                with m.If(self.m_axi_awvalid):
+                m.d.comb += axi.awready.eq(1)
+                m.d.sync += place.eq(axi.awaddr >> 2)
+                with m.If(axi.awvalid):
                     m.next = "Data"
             with m.State("Data"):
-                m.d.comb += self.m_axi_wready.eq(time != 0)
-                with m.If(self.m_axi_wvalid & self.m_axi_wready):
-                    m.d.comb += write.en.eq(self.m_axi_wstrb)
+                m.d.comb += axi.wready.eq(time != 0)
+                with m.If(axi.wvalid & axi.wready):
+                    m.d.comb += write.en.eq(axi.wstrb)
                     m.d.sync += place.eq(place + 1)
-                    with m.If(self.m_axi_wlast):
+                    with m.If(axi.wlast):
                         m.next = "Response"
             with m.State("Response"):
-                m.d.comb += self.m_axi_bvalid.eq(1)
-                with m.If(self.m_axi_bready):
+                m.d.comb += axi.bvalid.eq(1)
+                with m.If(axi.bready):
                     m.next = "Address"
         with m.FSM(name="reads"):
             with m.State("Address"):
-                m.d.comb += self.m_axi_arready.eq(1)
-                m.d.sync += [source.eq(self.m_axi_araddr >> 2), left.eq(self.m_axi_arlen)]
-                with m.If(self.m_axi_arvalid):
+                m.d.comb += axi.arready.eq(1)
+                m.d.sync += [source.eq(axi.araddr >> 2), left.eq(axi.arlen)]
+                with m.If(axi.arvalid):
                     m.next = "Data"
             with m.State("Data"):
                 pause = Signal()  # not while a beat is offered
-                m.d.sync += pause.eq((time == 0) & (~self.m_axi_rvalid | self.m_axi_rready))
-                m.d.comb += [self.m_axi_rvalid.eq(~pause), self.m_axi_rlast.eq(left == 0)]
-                with m.If(self.m_axi_rvalid & self.m_axi_rready):
+                m.d.sync += pause.eq((time == 0) & (~axi.rvalid | axi.rready))
+                m.d.comb += [axi.rvalid.eq(~pause), axi.rlast.eq(left == 0)]
+                with m.If(axi.rvalid & axi.rready):
                     m.d.sync += [source.eq(source + 1), left.eq(left - 1)]
                     with m.If(left == 0):
                         m.next = "Address"
@@ -80,19 +82,20 @@ class WishboneRam(wiring.Component):
 
     def __init__(self, octets):
         self.octets = octets
-        super().__init__({name: member.flip() for name, member in wishbone_ports(1).items()})
+        super().__init__({"wb": In(Wishbone(1, ADDRESS_BITS - 2))})
 
     def elaborate(self, platform):
         m = Module()
+        wb = self.wb
         m.submodules.memory = memory = Memory(shape=32, depth=self.octets // 4, init=[])
         write, read = memory.write_port(granularity=8), memory.read_port(domain="comb")
         time = Signal(2)
         m.d.sync += time.eq(time + 1)
         m.d.comb += [
-            self.wb_ack.eq(self.wb_cyc & self.wb_stb & (time != 0)),
-            write.en.eq(Mux(self.wb_ack & self.wb_we, self.wb_sel, 0)),
-            write.addr.eq(self.wb_adr), write.data.eq(self.wb_dat_w),
-            read.addr.eq(self.wb_adr), self.wb_dat_r.eq(read.data),
+            wb.ack.eq(wb.cyc & wb.stb & (time != 0)),
+            write.en.eq(Mux(wb.ack & wb.we, wb.sel, 0)),
+            write.addr.eq(wb.adr), write.data.eq(wb.dat_w),
+            read.addr.eq(wb.adr), wb.dat_r.eq(read.data),
         ]  # fmt: skip
         return m
 
@@ -143,8 +146,8 @@ class VerilogRnic(Streams):
         m.submodules.ram = ram = self._ram
         active, tick = Signal(), Signal()
         ports = {}
-        for name, member in ram.signature.members.items():
-            ports[f"{'i' if member.flow is Out else 'o'}_{name}"] = getattr(ram, name)
+        for name, (value, direction) in named_ports(ram).items():
+            ports[f"{'o' if direction is PortDirection.Input else 'i'}_{name}"] = value
         m.submodules.rnic = Instance(
             "rnic", i_clk=ClockSignal("sync"), i_rst=ResetSignal("sync"), i_tick=tick,
             i_rx_clk=ClockSignal("sync"), i_tx_clk=ClockSignal("sync"),

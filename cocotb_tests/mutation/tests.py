@@ -22,9 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amaranth.hdl import Value
 from amaranth.hdl._ir import PortDirection
-from amaranth.lib.wiring import In
 
 from open_rnic.cocotb_tests.mutation import sites
 from open_rnic.cocotb_tests.mutation.task import Task
@@ -147,12 +145,10 @@ def remember(key: str, verdicts: dict[int, bool]) -> None:
 
 
 def _ports(component: Any) -> dict[str, Any]:
-    """Return the ports of the signature, as amaranth.back.rtlil.convert() does, and the selector."""
-    found = {"mutant": (sites.selector, PortDirection.Input)}
-    for path, member, value in component.signature.flatten(component):
-        direction = PortDirection.Input if member.flow == In else PortDirection.Output
-        found["__".join(map(str, path))] = (Value.cast(value), direction)
-    return found
+    """Return the ports of the component, and the selector."""
+    from open_rnic.rtl.lib.ports import named_ports
+
+    return {"mutant": (sites.selector, PortDirection.Input), **named_ports(component)}
 
 
 def pytest_addoption(parser: Any) -> None:

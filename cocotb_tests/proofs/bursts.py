@@ -39,7 +39,7 @@ def _octets(lanes):
 )  # fmt: skip
 def _(m, memory):
     for name in ("aw", "ar"):
-        valid, address, more = (getattr(memory, f"m_axi_{name}{each}") for each in ("valid", "addr", "len"))
+        valid, address, more = (getattr(memory.m_axi, f"{name}{each}") for each in ("valid", "addr", "len"))
         m.always(~valid | (address[:12] + ((more + 1) << _octets(memory.lanes)) <= PAGE))
     m.states(run_gatherer_states(memory["reads"]), run_gatherer_states(memory["writes"]["gatherer"]))
 
@@ -95,18 +95,18 @@ def _addresses_leave_once(m, order, gatherer, named, valid, address, words):
     Mutant("a word is taken while the run before waits", RunGatherer, "~self.open | follows | free", "1"),
     Mutant("the word that ends a run is lost", RunGatherer, "takes | (self.open & ~leaves)",
            "(takes | self.open) & ~leaves"),
-    Mutant("a beat is read behind the run", AxiMemory, "self.m_axi_arlen.eq(reads.o.payload.more)",
-           "self.m_axi_arlen.eq(reads.o.payload.more + 1)"),
+    Mutant("a beat is read behind the run", AxiMemory, "axi.arlen.eq(reads.o.payload.more)",
+           "axi.arlen.eq(reads.o.payload.more + 1)"),
     Mutant("a run is read twice", RunGatherer, "leaves | (self.o.valid & ~self.o.ready)", "leaves | self.o.valid"),
     name="reads",
     of="AxiMemory",
     lanes=(1, 4),
 )  # fmt: skip
 def _(m, memory):
-    read, valid = memory.port.read, memory.m_axi_arvalid
-    words = memory.m_axi_arlen + 1
-    order = _Order(m, read.valid & read.ready, valid & memory.m_axi_arready, words, read.payload, 2 * _BURST)
-    address = memory.m_axi_araddr[_octets(memory.lanes) :]
+    read, valid = memory.port.read, memory.m_axi.arvalid
+    words = memory.m_axi.arlen + 1
+    order = _Order(m, read.valid & read.ready, valid & memory.m_axi.arready, words, read.payload, 2 * _BURST)
+    address = memory.m_axi.araddr[_octets(memory.lanes) :]
     _addresses_leave_once(m, order, memory["reads"], 0, valid, address, words)
 
 
@@ -145,16 +145,16 @@ def _(m, memory):
     m.states(taken == writes["entered"], ~taken | (m.last(beat.last) & m.last(beat.mask.any())))
 
     # Its address is one of those of a burst.
-    named, length = memory.m_axi_awvalid & memory.m_axi_awready, memory.m_axi_awlen
+    named, length = memory.m_axi.awvalid & memory.m_axi.awready, memory.m_axi.awlen
     addresses = _Order(m, enters, named, length + 1, beat.address, 3 * _BURST)
-    address = memory.m_axi_awaddr[_octets(memory.lanes) :]
-    _addresses_leave_once(m, addresses, gatherer, writes["named"], memory.m_axi_awvalid, address, length + 1)
+    address = memory.m_axi.awaddr[_octets(memory.lanes) :]
+    _addresses_leave_once(m, addresses, gatherer, writes["named"], memory.m_axi.awvalid, address, length + 1)
 
     # Its octets and its mask leave on another channel; so do those of each burst, before those of the next one.
-    moves, last = memory.m_axi_wvalid & memory.m_axi_wready, memory.m_axi_wlast
+    moves, last = memory.m_axi.wvalid & memory.m_axi.wready, memory.m_axi.wlast
     words = _Order(m, enters, moves, 1, Cat(beat.data, beat.mask), 2 * _BURST)
-    m.always(~memory.m_axi_wvalid | (words.level != 0))
-    m.always(~(memory.m_axi_wvalid & words.first) | (Cat(memory.m_axi_wdata, memory.m_axi_wstrb) == words.word))
+    m.always(~memory.m_axi.wvalid | (words.level != 0))
+    m.always(~(memory.m_axi.wvalid & words.first) | (Cat(memory.m_axi.wdata, memory.m_axi.wstrb) == words.word))
     m.states(words.level == fifo_level(queue))
     stored = queue.stored(m, "memory", queue["head"] + words.before)
     m.states(~words.watched | (stored == words.word))
@@ -167,8 +167,8 @@ def _(m, memory):
         m.d.sync += its_length.eq(length)
     with m.If(moves):
         m.d.sync += number.eq(Mux(last, 0, number + 1))
-    m.always(~memory.m_axi_wvalid | ((begun | memory.m_axi_awvalid) & ~ended))
-    m.always(~memory.m_axi_wvalid | (last == (number == Mux(begun, its_length, length))))
+    m.always(~memory.m_axi.wvalid | ((begun | memory.m_axi.awvalid) & ~ended))
+    m.always(~memory.m_axi.wvalid | (last == (number == Mux(begun, its_length, length))))
     m.states(begun == writes["named"], ended == writes["emptied"], number == writes["number"])
     m.states(~begun | (its_length == gatherer.o.payload.more))
 
@@ -184,10 +184,10 @@ def _(m, memory):
     Mutant("the last write does not wait for its own run", WriteGatherer, "(entered | ~beat.mask.any()) & done",
            "(offered | ~beat.mask.any()) & done"),
     Mutant("a burst that leaves as one is answered is not counted", AxiMemory, "count + writes.leaves -",
-           "count + (writes.leaves & ~self.m_axi_bvalid) -"),
-    Mutant("the count overflows", AxiMemory, "goes.eq(~count.all())", "goes.eq(1)"),
+           "count + (writes.leaves & ~axi.bvalid) -"),
+    Mutant("the count overflows", AxiMemory, "begins.eq(~count.all())", "begins.eq(1)"),
     Mutant("a write is reported as done when it is sent", AxiMemory, "settled.eq(count == 0)", "settled.eq(1)"),
-    Mutant("one kind of error is not reported", AxiMemory, "(self.m_axi_bresp != 0)", "self.m_axi_bresp[0]"),
+    Mutant("one kind of error is not reported", AxiMemory, "(axi.bresp != 0)", "axi.bresp[0]"),
     name="responses",
     of="AxiMemory",
     lanes=(1, 4),
@@ -196,11 +196,11 @@ def _(m, memory):
     unanswered = answers_to_bursts(m, memory)
     write, beat = memory.port.write, memory.port.write.payload
     queue = memory["writes"]["queue"]
-    enters, moves = queue.i.valid & queue.i.ready, memory.m_axi_wvalid & memory.m_axi_wready
+    enters, moves = queue.i.valid & queue.i.ready, memory.m_axi.wvalid & memory.m_axi.wready
     level = Signal(range(2 * _BURST + 1))  # words that have been taken, and not sent
     m.d.sync += level.eq(level + enters - moves)
     m.states(level == fifo_level(queue))
     ends = write.valid & write.ready & beat.last
     m.always(~ends | ((level == 0) & (unanswered == 0) & ~enters))
     m.always(unanswered < 1 << memory.outstanding)
-    m.always(memory.port.write_fault == (memory.m_axi_bvalid & (memory.m_axi_bresp != 0)), memory.m_axi_bready)
+    m.always(memory.port.write_fault == (memory.m_axi.bvalid & (memory.m_axi.bresp != 0)), memory.m_axi.bready)

@@ -169,7 +169,7 @@ def shut(m, fence):
     seen = _Watch(m, fence)
     terminate = seen.now[1]
     with m.If(fence.o.valid & _of_host(fence.o.payload)):
-        m.always(fence.open | (seen.error & terminate))
+        m.always(fence.state.open | (seen.error & terminate))
 
 
 @proves(
@@ -185,9 +185,9 @@ def shut(m, fence):
 )
 def opens(m, fence):
     seen = _Watch(m, fence)
-    was_open, mpa, error = m.last(fence.open), m.last(fence.mpa), m.last(seen.error)
-    m.always(fence.open | ~was_open)
-    with m.If(fence.open & ~was_open):
+    was_open, mpa, error = m.last(fence.state.open), m.last(fence.mpa), m.last(seen.error)
+    m.always(fence.state.open | ~was_open)
+    with m.If(fence.state.open & ~was_open):
         m.always(mpa & ~error)
         with m.If(seen.initiator):
             m.always(~seen.peer_to_peer | seen.sent)

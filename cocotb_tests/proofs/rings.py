@@ -242,7 +242,7 @@ def _(m, rings):
     i, o = rings.i, rings.o
     beat = i.payload
     octets = Mux(beat.last, beat.octets, 4)
-    value, reads_from = rings.value[:_BITS], rings.reads_from[:_BITS]
+    value, reads_from = rings.value[:_BITS], rings.read.place[:_BITS]
     begins = rings.begin_send & (rings.connection == mine)
     sends = rings.sends.bit_select(mine, 1)
 
@@ -286,18 +286,18 @@ def _(m, rings):
 
     # A segment is read: octets that have been queued, and not released.
     reads, at, left = Signal(), Signal(_BITS), Signal(_BITS)
-    of_segment = rings.reads & (rings.reads_of == mine)
-    m.given(~(rings.reads & rings["reader"].busy))
-    m.given(~of_segment | (begun & ~begins & ~released & (rings.reads_octets != 0)))
+    of_segment = rings.read.start & (rings.read.connection == mine)
+    m.given(~(rings.read.start & rings["reader"].busy))
+    m.given(~of_segment | (begun & ~begins & ~released & (rings.read.octets != 0)))
     m.given(
         ~of_segment
         | (
             ((reads_from - head)[:_BITS] <= _SIZE)
-            & ((reads_from - head)[:_BITS] + rings.reads_octets <= (tail - head)[:_BITS])
+            & ((reads_from - head)[:_BITS] + rings.read.octets <= (tail - head)[:_BITS])
         )
     )
     with m.If(of_segment):
-        m.d.sync += [reads.eq(1), at.eq(reads_from), left.eq(rings.reads_octets)]
+        m.d.sync += [reads.eq(1), at.eq(reads_from), left.eq(rings.read.octets)]
     with m.If(reads & o.valid & o.ready):
         m.d.sync += [at.eq(at + 4), left.eq(left - 4)]
         with m.If(o.payload.last):

@@ -43,9 +43,9 @@ class Block(Component):
     lambda lanes: Block(),
     Mutant("the row is stored as that of the next connection", Rows, "store.addr.eq(self.active)", "store.addr.eq(to)"),
     Mutant("the row is not stored", Rows, "store.en.eq(1)", "store.en.eq(0)"),
-    Mutant("the active row is cleared for another", Rows, "self.active.eq(clear.of), ", ""),
+    Mutant("the active row is cleared for another", Rows, "self.active.eq(clear.connection), ", ""),
     Mutant("a row that is cleared keeps its value", Rows,
-           "self.active.eq(clear.of), row.eq(row.init)", "self.active.eq(clear.of), row.eq(row)"),
+           "self.active.eq(clear.connection), row.eq(row.init)", "self.active.eq(clear.connection), row.eq(row)"),
     Mutant("a row is loaded while it is cleared", Rows, "m.Elif(when", "m.If(when"),
     Mutant("the row of the active connection is loaded", Rows, "when & ~self.are_of(to)", "when"),
     name="mix",
@@ -56,9 +56,9 @@ class Block(Component):
 def _(m, block):
     watched, expected, cleared = Signal(range(3)), Signal(3, init=_INITIAL), Signal()
     m.fixed(watched)
-    m.given(watched < block.connections, block.to < block.connections, block.clear.of < block.connections)
+    m.given(watched < block.connections, block.to < block.connections, block.clear.connection < block.connections)
     leaves = (block.when & (block.to != block.active)) | block.clear.now
-    with m.If(block.clear.now & (block.clear.of == watched)):
+    with m.If(block.clear.now & (block.clear.connection == watched)):
         m.d.sync += [expected.eq(_INITIAL), cleared.eq(1)]
     with m.Elif(block.writes & (block.active == watched) & ~leaves):
         m.d.sync += expected.eq(block.value)
@@ -71,11 +71,11 @@ def _(m, block):
     "the fence reads the last report about the connection that it visits, once, whatever is reported about others; a "
     "report that has not been read calls for a visit",
     lambda lanes: Visits(3),
-    Mutant("a report is read twice", Visits, "mailed & ~(self.reads << self.caller)", "mailed"),
-    Mutant("a letter is read while it is written", Visits,
+    Mutant("a report is read twice", Visits, "(unread & ~(self.reads << self.caller))", "unread"),
+    Mutant("a notice is read while it is written", Visits,
            "self.calls.eq(called & ~self.reports)", "self.calls.eq(called)"),
-    Mutant("reports of others are read", Visits, "write.addr.eq(self.of)", "write.addr.eq(0)"),
-    Mutant("a letter that was not written is read", Visits, "fresh.eq(self.reads & ", "fresh.eq(self.reads | "),
+    Mutant("reports of others are read", Visits, "write.addr.eq(self.reports_of)", "write.addr.eq(0)"),
+    Mutant("a notice that was not written is read", Visits, "fresh.eq(self.reads & ", "fresh.eq(self.reads | "),
     Mutant("a connection whose ring is full is visited", Visits, "self.mpa & self.room & waits", "self.mpa & waits"),
     name="reports",
     of="Visits, 3 connections",
@@ -84,25 +84,25 @@ def _(m, block):
 )  # fmt: skip
 def _(m, visits):
     watched, unread = Signal(range(3)), Signal()
-    last = Signal.like(Value.cast(visits.mail))
+    last = Signal.like(Value.cast(visits.notice))
     m.fixed(watched)
-    m.given(watched < 3, visits.of < 3, visits.clear.of < 3, ~visits.reads | visits.calls)
+    m.given(watched < 3, visits.reports_of < 3, visits.clear.connection < 3, ~visits.reads | visits.calls)
     reads = visits.reads & (visits.caller == watched)
-    comes = visits.reports & (visits.of == watched) & (visits.mail.report.good | visits.mail.report.rtr)
-    with m.If(visits.clear.now & (visits.clear.of == watched)):
+    comes = visits.reports & (visits.reports_of == watched) & (visits.notice.report.good | visits.notice.report.rtr)
+    with m.If(visits.clear.now & (visits.clear.connection == watched)):
         m.d.sync += unread.eq(0)
     with m.Elif(comes):
-        m.d.sync += [unread.eq(1), last.eq(visits.mail)]
+        m.d.sync += [unread.eq(1), last.eq(visits.notice)]
     with m.Elif(reads):
         m.d.sync += unread.eq(0)
-    m.always(~(visits.reads & visits.reports))  # no letter is read while it is written
+    m.always(~(visits.reads & visits.reports))  # no notice is read while it is written
     takes, read, fresh = m.last(reads), m.last(last), m.last(reads & unread)
-    m.always(~fresh | (Value.cast(visits.letter) == read))
-    m.always(fresh | ~takes | ~(visits.letter.report.good | visits.letter.report.rtr))
+    m.always(~fresh | (Value.cast(visits.seen) == read))
+    m.always(fresh | ~takes | ~(visits.seen.report.good | visits.seen.report.rtr))
     m.always(~(visits.calls & (visits.caller == watched)) | m.last((visits.mpa & visits.room).bit_select(watched, 1)))
-    stored = visits.stored(m, "letters", watched)
+    stored = visits.stored(m, "notices", watched)
     m.always(~unread | visits["waits"].bit_select(watched, 1))  # and will be visited
-    m.states(visits["mailed"].bit_select(watched, 1) == unread, ~unread | (stored == last), visits.caller < 3)
+    m.states(visits["unread"].bit_select(watched, 1) == unread, ~unread | (stored == last), visits.caller < 3)
 
 
 @proves(

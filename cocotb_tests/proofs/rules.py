@@ -100,11 +100,11 @@ def write_gatherer_states(writes) -> Value:
 
 def answers_to_bursts(m, memory) -> Value:
     """Let an AXI4 bus answer each burst of writes once; return how many have begun that it has not answered."""
-    answers = memory.m_axi_bvalid
+    answers = memory.m_axi.bvalid
     named = Signal(memory.outstanding + 1)  # whose address it has taken
     ended = Signal(memory.outstanding + 1)  # whose last beat it has taken
-    names = memory.m_axi_awvalid & memory.m_axi_awready
-    ends = memory.m_axi_wvalid & memory.m_axi_wready & memory.m_axi_wlast
+    names = memory.m_axi.awvalid & memory.m_axi.awready
+    ends = memory.m_axi.wvalid & memory.m_axi.wready & memory.m_axi.wlast
     m.given(~answers | ((named + names != 0) & (ended + ends != 0)))
     m.d.sync += [named.eq(named + names - answers), ended.eq(ended + ends - answers)]
     writes, count = memory["writes"], memory["writes_outstanding"]

@@ -27,8 +27,8 @@ def _number(m, value, name):
 
 def _settled(m, schedule):
     """The registers do not change, and the ring is not too large."""
-    m.fixed(*(getattr(schedule, name) for name in _SETTINGS))
-    m.given(schedule.ring_octets <= _LARGEST)
+    m.fixed(*(getattr(schedule.settings, name) for name in _SETTINGS))
+    m.given(schedule.settings.ring_octets <= _LARGEST)
 
 
 def _given(m, schedule):
@@ -51,8 +51,8 @@ def _waits(m, schedule):
 
 def _fills(m, schedule):
     """Relate the room in the ring to what is about to be written, and the head to what was announced."""
-    piece, size = schedule.o.payload, schedule.ring_octets
-    tail, freed, place = schedule["tail_low"], schedule.freed, schedule["ring_place"]
+    piece, size = schedule.o.payload, schedule.settings.ring_octets
+    tail, freed, place = schedule["tail_low"], schedule.status.freed, schedule["ring_place"]
     used = _number(m, tail - freed, "octets_in_ring")
     since_head = _number(m, schedule["announced"] - freed, "octets_announced")
     m.states(since_head <= used, used <= size, (place < size) | ((size == 0) & (place == 0)))
@@ -111,8 +111,8 @@ def _counted(m, schedule):
     " an RDMA Write lies inside the ring, behind the last one",
     _schedule,
     Mutant("a Write passes the end of the ring", SampleSchedule, "Mux(self.to_end < most, self.to_end, most)", "most"),
-    Mutant("room is measured without the octets that were given", SampleSchedule, "room.eq(self.ring_octets - used)",
-           "room.eq(self.ring_octets)"),
+    Mutant("room is measured without the octets that were given", SampleSchedule,
+           "room.eq(settings.ring_octets - used)", "room.eq(settings.ring_octets)"),
     Mutant("a flush fills more than the room", SampleSchedule, "Mux(fits, piece.octets, self.room)", "piece.octets"),
     Mutant("the head may pass the tail", SampleSchedule, "with m.If(advance <= farthest):", "with m.If(1):"),
     of=_OF,
@@ -123,12 +123,12 @@ def _counted(m, schedule):
 def ring(m, schedule):
     _settled(m, schedule)
     _fills(m, schedule)
-    size, octets = schedule.ring_octets, _given(m, schedule)
+    size, octets = schedule.settings.ring_octets, _given(m, schedule)
     tail, place = Signal(_BITS, name="octets_written"), Signal(_BITS, name="place_due")
     end = _number(m, place + octets, "place_behind")
     m.d.sync += [tail.eq(tail + octets), place.eq(Mux(end == size, 0, end))]
     m.always((octets == 0) | (schedule.o.payload.place == place), octets <= (size - place)[:_BITS])
-    m.always((tail - schedule.freed)[:_BITS] <= size)
+    m.always((tail - schedule.status.freed)[:_BITS] <= size)
     m.states(schedule["tail_low"] == tail, schedule["ring_place"] == place)
 
 
@@ -144,9 +144,9 @@ def head(m, schedule):
     _fills(m, schedule)
     never = _number(m, AnyConst(_BITS), "never_written")
     m.given(never != 0, ~(schedule.head_written & (schedule.head == never)))
-    freed_before, announced_before = m.last(schedule.freed), m.last(schedule["announced"])
-    m.always(schedule.freed != never)
-    m.always((schedule.freed - freed_before)[:_BITS] <= (announced_before - freed_before)[:_BITS])
+    freed_before, announced_before = m.last(schedule.status.freed), m.last(schedule["announced"])
+    m.always(schedule.status.freed != never)
+    m.always((schedule.status.freed - freed_before)[:_BITS] <= (announced_before - freed_before)[:_BITS])
     m.states(schedule["newest_head"] != never, schedule["checked_head"] != never)
 
 
@@ -154,8 +154,8 @@ def head(m, schedule):
     "a sample is not overwritten in the buffer before the engine has read it, and RDMA Writes have all samples in"
     " order",
     _schedule,
-    Mutant("a sample is stored without room", SampleSchedule, "[self.sample.bit_length() - 1 :].any() & ~self.gap",
-           "[self.sample.bit_length() - 1 :].any() | ~self.gap"),
+    Mutant("a sample is stored without room", SampleSchedule, "[self.sample.bit_length() - 1 :].any() & ~status.gap",
+           "[self.sample.bit_length() - 1 :].any() | ~status.gap"),
     Mutant("room is free when the engine takes the Write", SampleSchedule, "Mux(self.done & oldest.valid,",
            "Mux(oldest.valid,"),
     Mutant("a Write has more octets than wait", SampleSchedule, "Mux(self.waiting < most, self.waiting, most)", "most"),
@@ -175,10 +175,10 @@ def buffer(m, schedule):
 @proves(
     "each sample that is taken is stored or counted, and samples are only missing where a doorbell has been given",
     _schedule,
-    Mutant("a sample is lost without being counted", SampleSchedule, "loses.eq(wanted & ~has_room & self.drops)",
-           "loses.eq(wanted & ~has_room & self.drops & ~self.gap)"),
+    Mutant("a sample is lost without being counted", SampleSchedule, "loses.eq(wanted & ~has_room & settings.drops)",
+           "loses.eq(wanted & ~has_room & settings.drops & ~status.gap)"),
     Mutant("samples are stored before those before the gap were announced", SampleSchedule,
-           "with m.If(self.gap & ~self.pending):", "with m.If(self.gap):"),
+           "with m.If(status.gap & ~status.pending):", "with m.If(status.gap):"),
     of=_OF,
     lanes=NO_LANES,
     depth=2,
@@ -187,8 +187,8 @@ def buffer(m, schedule):
 )  # fmt: skip
 def drops(m, schedule):
     _settled(m, schedule)
-    m.given(schedule.rings)
-    taken = schedule.enable & schedule.offered & schedule.ready
+    m.given(schedule.settings.rings)
+    taken = schedule.settings.enable & schedule.offered & schedule.ready
     lost = taken & ~schedule.stores
     lost_count = Signal(_BITS)
     missing = Signal()  # samples have been lost since the last one that was stored
@@ -199,13 +199,13 @@ def drops(m, schedule):
         m.d.sync += missing.eq(0)
     with m.Elif(lost):
         m.d.sync += missing.eq(1)
-    with m.If(schedule.bell):
-        m.d.sync += announced.eq(schedule.tail[:_BITS])
-    m.always(~schedule.stores | taken, schedule.dropped[:_BITS] == lost_count)
+    with m.If(schedule.status.bell):
+        m.d.sync += announced.eq(schedule.status.tail[:_BITS])
+    m.always(~schedule.stores | taken, schedule.status.dropped[:_BITS] == lost_count)
     m.always(~(schedule.stores & missing) | (announced == stored))
     m.states(schedule["announced"] == announced)
     _fills(m, schedule)
     since = _number(m, stored - announced, "octets_since_bell")
     m.states((schedule["tail_low"] - announced)[:_BITS] <= since)
-    m.states(~missing | schedule.gap | (announced == stored))
-    m.states(~(schedule.gap & ~schedule.pending) | (announced == stored))
+    m.states(~missing | schedule.status.gap | (announced == stored))
+    m.states(~(schedule.status.gap & ~schedule.status.pending) | (announced == stored))

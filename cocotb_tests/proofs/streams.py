@@ -284,7 +284,7 @@ def _(m, delineator):
 @proves(
     "a beat of a train is output only 1 to 2 cycles after room was reported; above 4 lanes, 1 to 4",
     lambda lanes: TrainAligner(lanes, 2),
-    Mutant("beats are output without room", TrainAligner, "self.o.valid.eq(goes & sends)", "self.o.valid.eq(sends)"),
+    Mutant("beats are output without room", TrainAligner, "self.o.valid.eq(moves & sends)", "self.o.valid.eq(sends)"),
     name="room_of_trains_is_kept_to",
     of="TrainAligner, 2 connections",
     lanes=(2, 8),
@@ -547,8 +547,8 @@ _R = "rdata", "rresp", "rlast", "rid"
 
 def _held(m, bus, channel, fields):
     """Return whether a transfer of an AXI4 channel that waited in the previous cycle is still offered, unchanged."""
-    valid, ready = (getattr(bus, f"m_axi_{channel}{name}") for name in ("valid", "ready"))
-    payload = Cat(getattr(bus, f"m_axi_{name}") for name in fields)
+    valid, ready = (getattr(bus.m_axi, f"{channel}{name}") for name in ("valid", "ready"))
+    payload = Cat(getattr(bus.m_axi, name) for name in fields)
     return ~m.last(valid & ~ready) | (valid & (payload == m.last(payload)))
 
 
@@ -572,8 +572,8 @@ _block(
     lambda lanes: AxiMemory(lanes, burst=2, outstanding=2),
     AxiMemory,
     "a read withdraws a word",
-    "words.valid.eq(self.m_axi_rvalid)",
-    "words.valid.eq(self.m_axi_rvalid & ~self.port.read.valid)",
+    "words.valid.eq(axi.rvalid)",
+    "words.valid.eq(axi.rvalid & ~self.port.read.valid)",
     given=lambda m, memory: _held(m, memory, "r", _R),
 )
 
@@ -590,10 +590,10 @@ _block(
 
 def _same_cycle(m, memory):
     """Whether the bus still has the cycle of a word that was not ended in the previous cycle."""
-    data = Mux(memory.wb_we, memory.wb_dat_w, 0)
-    payload = Cat(memory.wb_we, memory.wb_adr, memory.wb_sel, memory.wb_cti, data)
-    waited = m.last(memory.wb_stb & ~memory.wb_ack & ~memory.wb_err)
-    return ~waited | (memory.wb_stb & (payload == m.last(payload)))
+    data = Mux(memory.wb.we, memory.wb.dat_w, 0)
+    payload = Cat(memory.wb.we, memory.wb.adr, memory.wb.sel, memory.wb.cti, data)
+    waited = m.last(memory.wb.stb & ~memory.wb.ack & ~memory.wb.err)
+    return ~waited | (memory.wb.stb & (payload == m.last(payload)))
 
 
 @proves(
@@ -611,14 +611,14 @@ def _same_cycle(m, memory):
 )  # fmt: skip
 def _(m, memory):
     low = page_bits(memory.lanes)
-    goes_on = m.last(memory.wb_stb & (memory.wb_ack | memory.wb_err) & (memory.wb_cti == INCREMENTING))
-    place = Cat(memory.wb_adr, memory.wb_we)
+    goes_on = m.last(memory.wb.stb & (memory.wb.ack | memory.wb.err) & (memory.wb.cti == INCREMENTING))
+    place = Cat(memory.wb.adr, memory.wb.we)
     inside = Signal()  # a burst
-    with m.If(memory.wb_stb & (memory.wb_ack | memory.wb_err)):
-        m.d.sync += inside.eq(memory.wb_cti == INCREMENTING)
-    m.always(_same_cycle(m, memory), ~memory.wb_stb | memory.wb_cyc)
-    m.always(~inside | memory.wb_cyc, ~goes_on | (place == m.last(place) + 1))
-    m.always(~goes_on | (memory.wb_adr[:low] != 0))
+    with m.If(memory.wb.stb & (memory.wb.ack | memory.wb.err)):
+        m.d.sync += inside.eq(memory.wb.cti == INCREMENTING)
+    m.always(_same_cycle(m, memory), ~memory.wb.stb | memory.wb.cyc)
+    m.always(~inside | memory.wb.cyc, ~goes_on | (place == m.last(place) + 1))
+    m.always(~goes_on | (memory.wb.adr[:low] != 0))
     busy, writing, beat = memory["busy"], memory["writing"], memory["beat"]
     writes, reads = memory["writes"], memory["reads"]
     write, read = writes["gatherer"].o, reads.o

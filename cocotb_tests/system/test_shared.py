@@ -272,13 +272,13 @@ async def pages_read_as_those_of_one_connection(dut):
         if register.name not in ("CONTROL", "EVENT_STATUS"):
             await life.write(register.name, 0xFFFF_FFFF)
             assert await path.get(life.n, register.name) == life.twin.read(register.name) or "CYCLES" in register.name
-    dut.watch__of.value = life.n
+    dut.watch__connection.value = life.n
     await path.set(life.n, "CONTROL", word_of("CONTROL", tx_enable=1))
     await path.edge
     watched = Watched.from_bits(dut.watch__settings.value.to_unsigned())
     assert (watched.stream_octets, watched.enable, watched.markers) == (0xFFFF_FFFF, 0, 1)
     assert (watched.start, watched.maximum) == (127, 2048)
-    dut.sending__of.value = life.n
+    dut.sending__connection.value = life.n
     await path.edge
     sending = Sending.from_bits(dut.sending__settings.value.to_unsigned())
     assert (sending.stream_octets, sending.enable) == (0xFFFF_FFFF, 1)

@@ -9,6 +9,7 @@ from typing import Any
 
 from open_rnic.host_driver.devices.sim.build import verilog
 from open_rnic.rtl.formats.memory_bus import MemoryBus
+from open_rnic.rtl.lib.ports import named_ports
 
 __all__ = ["check_name", "module", "ports"]
 
@@ -63,7 +64,7 @@ def module(component: Any, name: str, options: Mapping[str, str]) -> str:
 
 def ports(component: Any) -> list[str]:
     """Return the names of the ports of the module that :func:`module` writes, in their order."""
-    return ["clk", "rst", *("__".join(map(str, path)) for path, _, _ in component.signature.flatten(component))]
+    return ["clk", "rst", *named_ports(component)]
 
 
 def _interface(text: str, name: str, ports: list[str]) -> str:

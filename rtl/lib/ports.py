@@ -1,12 +1,15 @@
-"""Ports of a part that are ports of the component around it, too."""
+"""Ports of components: their names in Verilog, and those of a part that the component around it has, too."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Value
+from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 
-__all__ = ["expose", "ports_of"]
+from open_rnic.rtl.lib.buses import Bus
+
+__all__ = ["expose", "named_ports", "ports_of"]
 
 
 def ports_of(component) -> dict[tuple[str | int, ...], Any]:
@@ -14,7 +17,22 @@ def ports_of(component) -> dict[tuple[str | int, ...], Any]:
     return {path: value for path, _member, value in component.signature.flatten(component)}
 
 
-def expose(m: Module, part, around, names: Iterable[str]) -> None:
+def named_ports(component) -> dict[str, tuple[Value, PortDirection]]:
+    """Return the ports of a component by their names, as ``amaranth.back`` takes them.
+
+    The parts of a path are joined by ``__``, such as ``CONFIG__role``; those of a :class:`.Bus` by ``_``.
+    """
+    found = {}
+    members = component.signature.members
+    for path, member, value in component.signature.flatten(component):
+        top = members[path[0]]
+        joint = "_" if top.is_signature and isinstance(top.signature, Bus) else "__"
+        direction = PortDirection.Input if member.flow == wiring.In else PortDirection.Output
+        found[joint.join(map(str, path))] = Value.cast(value), direction
+    return found
+
+
+def expose(m: Module, part: Any, around: Any, names: Iterable[str]) -> None:
     """Connect these ports of ``part`` with those of the component ``around`` it, which have the same names.
 
     Names that the part does not have are left out.

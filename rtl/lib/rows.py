@@ -34,10 +34,10 @@ def connection_of(payload) -> Value:
 
 
 class Clear(data.StructLayout):
-    """The order to clear the state of connection ``of``, while ``now`` is 1."""
+    """The order to clear the state of ``connection``, while ``now`` is 1."""
 
     def __init__(self, connections: int):
-        super().__init__({"now": 1, "of": connection_shape(connections)})
+        super().__init__({"now": 1, "connection": connection_shape(connections)})
 
 
 def block_ram(connections: int) -> dict[str, str | int]:
@@ -51,7 +51,7 @@ def block_ram(connections: int) -> dict[str, str | int]:
 def forget(m: Module, clear, *flags: Value) -> None:
     """Clear the bit of a connection in ``flags``, which have one for each, as ``clear`` says."""
     with m.If(clear.now):
-        m.d.sync += [each.bit_select(clear.of, 1).eq(0) for each in flags]
+        m.d.sync += [each.bit_select(clear.connection, 1).eq(0) for each in flags]
 
 
 class Cells:
@@ -78,7 +78,7 @@ class Cells:
                 shape=len(signal), depth=max(_LUT_RAM, connections), init=[]
             )
             self._port = self._memory.write_port()
-            m.d.comb += [self._port.addr.eq(Mux(clear.now, clear.of, at)), self._port.en.eq(clear.now)]
+            m.d.comb += [self._port.addr.eq(Mux(clear.now, clear.connection, at)), self._port.en.eq(clear.now)]
             m.d.comb += signal.eq(self.read(m, at))
             if value is not None:
                 m.d.comb += self._port.data.eq(Mux(clear.now, 0, value))
@@ -162,6 +162,6 @@ class Rows:
         # Stored in every cycle, the row needs no multiplexer.
         m.d.comb += [store.addr.eq(self.active), store.data.eq(row), store.en.eq(1), load.addr.eq(to)]
         with m.If(clear.now):
-            m.d.sync += [self.active.eq(clear.of), row.eq(row.init)]
+            m.d.sync += [self.active.eq(clear.connection), row.eq(row.init)]
         with m.Elif(when & ~self.are_of(to)):
             m.d.sync += [self.active.eq(to), row.eq(load.data)]

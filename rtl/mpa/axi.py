@@ -2,12 +2,12 @@
 
 from functools import reduce
 from operator import or_
-from types import SimpleNamespace
 
 from amaranth.hdl import Cat, Module, Mux, ResetInserter
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.buses import AxiLite, AxiStream
 from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.mpa.length import LengthFifo, check_measure
@@ -19,22 +19,6 @@ ADDRESS_BITS = 10
 OKAY, SLVERR = 0, 2
 
 
-def axi_stream(prefix: str, lanes: int, user: int, flow, back) -> dict:
-    """The ports of an AXI4-Stream of packets, with ``user`` bits of ``tuser``."""
-    ports = {"tdata": 32 * lanes, "tkeep": 4 * lanes, "tlast": 1, "tuser": user, "tvalid": 1}
-    forth = {f"{prefix}_{name}": flow(width) for name, width in ports.items() if width}
-    return {**forth, f"{prefix}_tready": back(1)}
-
-
-AXI_LITE = {
-    "s_axil_awaddr": In(ADDRESS_BITS), "s_axil_awprot": In(3), "s_axil_awvalid": In(1), "s_axil_awready": Out(1),
-    "s_axil_wdata": In(32), "s_axil_wstrb": In(4), "s_axil_wvalid": In(1), "s_axil_wready": Out(1),
-    "s_axil_bresp": Out(2), "s_axil_bvalid": Out(1), "s_axil_bready": In(1),
-    "s_axil_araddr": In(ADDRESS_BITS), "s_axil_arprot": In(3), "s_axil_arvalid": In(1), "s_axil_arready": Out(1),
-    "s_axil_rdata": Out(32), "s_axil_rresp": Out(2), "s_axil_rvalid": Out(1), "s_axil_rready": In(1),
-}  # fmt: skip
-
-
 class AxiLiteBridge(wiring.Component):
     """A bridge from AXI4-Lite to a register bus.
 
@@ -44,64 +28,57 @@ class AxiLiteBridge(wiring.Component):
 
     Members
     -------
-    s_axil_*
-        An AXI4-Lite subordinate with 32-bit data.
+    s_axil : In, :class:`.AxiLite`
+        An AXI4-Lite subordinate.
     bus : Out, :class:`.RegisterBus`
         Accesses to the registers.
     """
 
     def __init__(self):
-        super().__init__({**AXI_LITE, "bus": Out(RegisterBus())})
+        super().__init__({"s_axil": In(AxiLite(ADDRESS_BITS)), "bus": Out(RegisterBus())})
 
     def elaborate(self, platform):
         m = Module()
-        bus = self.bus
+        axi, bus = self.s_axil, self.bus
         with m.FSM():
             with m.State("Idle"):
-                with m.If(self.s_axil_awvalid & self.s_axil_wvalid):
-                    m.d.comb += [self.s_axil_awready.eq(1), self.s_axil_wready.eq(1)]
+                with m.If(axi.awvalid & axi.wvalid):
+                    m.d.comb += [axi.awready.eq(1), axi.wready.eq(1)]
                     m.d.sync += [
-                        bus.address.eq(self.s_axil_awaddr[2:]),
-                        bus.write_data.eq(self.s_axil_wdata),
+                        bus.address.eq(axi.awaddr[2:]),
+                        bus.write_data.eq(axi.wdata),
                         bus.write.eq(1),
                     ]
-                    with m.If(self.s_axil_wstrb.all()):
-                        m.d.sync += [bus.request.eq(1), self.s_axil_bresp.eq(OKAY)]
+                    with m.If(axi.wstrb.all()):
+                        m.d.sync += [bus.request.eq(1), axi.bresp.eq(OKAY)]
                         m.next = "Access"
                     with m.Else():
-                        m.d.sync += self.s_axil_bresp.eq(SLVERR)
+                        m.d.sync += axi.bresp.eq(SLVERR)
                         m.next = "WriteResponse"
-                with m.Elif(self.s_axil_arvalid):
-                    m.d.comb += self.s_axil_arready.eq(1)
-                    m.d.sync += [bus.address.eq(self.s_axil_araddr[2:]), bus.write.eq(0), bus.request.eq(1)]
+                with m.Elif(axi.arvalid):
+                    m.d.comb += axi.arready.eq(1)
+                    m.d.sync += [bus.address.eq(axi.araddr[2:]), bus.write.eq(0), bus.request.eq(1)]
                     m.next = "Access"
             with m.State("Access"):
                 with m.If(bus.ack):
-                    m.d.sync += [bus.request.eq(0), self.s_axil_rdata.eq(bus.read_data)]
+                    m.d.sync += [bus.request.eq(0), axi.rdata.eq(bus.read_data)]
                     with m.If(bus.write):
                         m.next = "WriteResponse"
                     with m.Else():
                         m.next = "ReadResponse"
             with m.State("WriteResponse"):
-                m.d.comb += self.s_axil_bvalid.eq(1)
-                with m.If(self.s_axil_bready):
+                m.d.comb += axi.bvalid.eq(1)
+                with m.If(axi.bready):
                     m.next = "Idle"
             with m.State("ReadResponse"):
-                m.d.comb += self.s_axil_rvalid.eq(1)
-                with m.If(self.s_axil_rready):
+                m.d.comb += axi.rvalid.eq(1)
+                with m.If(axi.rready):
                     m.next = "Idle"
         return m
 
 
-def _stream_of(ports, prefix: str) -> SimpleNamespace:
-    """Return the signals of the AXI4-Stream ``prefix``, by their names without it."""
-    names = "tdata", "tkeep", "tlast", "tvalid", "tready"
-    return SimpleNamespace(**{name: getattr(ports, f"{prefix}_{name}") for name in names})
-
-
-def take_packets(m: Module, ports, prefix: str, packets) -> None:
-    """Connect the stream ``packets`` to the AXI4-Stream ``prefix`` of the component ``ports``, its source."""
-    axi = _stream_of(ports, prefix)
+def take_packets(m: Module, axi, packets) -> None:
+    """Connect the stream ``packets`` to its source, an AXI4-Stream."""
     keep, width = axi.tkeep, len(axi.tkeep)
     # ends[n - 1]: the last bit set in tkeep is bit n - 1. As tkeep has no gaps, at most one of these is true.
     ends = [keep[n - 1] & (~keep[n] if n < width else 1) for n in range(1, width + 1)]
@@ -115,9 +92,9 @@ def take_packets(m: Module, ports, prefix: str, packets) -> None:
     ]
 
 
-def give_packets(m: Module, ports, prefix: str, packets) -> None:
-    """Connect the stream ``packets`` to the AXI4-Stream ``prefix`` of the component ``ports``, its sink."""
-    axi, beat = _stream_of(ports, prefix), packets.payload
+def give_packets(m: Module, packets, axi) -> None:
+    """Connect the stream ``packets`` to its sink, an AXI4-Stream."""
+    beat = packets.payload
     m.d.comb += [
         axi.tdata.eq(beat.data),
         axi.tkeep.eq(Cat(~beat.last | (n < beat.octets) for n in range(len(axi.tkeep)))),
@@ -132,11 +109,11 @@ def datapath_ports(lanes: int, measure: int) -> dict[str, wiring.Member]:
     if measure:
         check_measure(measure)
     return {
-        **axi_stream("s_axis_ulpdu", lanes, 0 if measure else 16, In, Out),
-        **axi_stream("m_axis_mpa", lanes, 0, Out, In),
-        **axi_stream("s_axis_mpa", lanes, 0, In, Out),
-        **axi_stream("m_axis_ulpdu", lanes, 2, Out, In),
-        **AXI_LITE,
+        "s_axis_ulpdu": In(AxiStream(32 * lanes, user=0 if measure else 16)),
+        "m_axis_mpa": Out(AxiStream(32 * lanes)),
+        "s_axis_mpa": In(AxiStream(32 * lanes)),
+        "m_axis_ulpdu": Out(AxiStream(32 * lanes, user=2)),
+        "s_axil": In(AxiLite(ADDRESS_BITS)),
     }
 
 
@@ -144,21 +121,21 @@ def connect_datapath(m: Module, ports, path, measure: int) -> None:
     """Connect the data path ``path`` to those ports of the component ``ports`` that :func:`datapath_ports` returns."""
     m.submodules.registers = bridge = AxiLiteBridge()
     wiring.connect(m, bridge.bus, path.bus)
-    expose(m, bridge, ports, AXI_LITE)
+    expose(m, bridge, ports, ["s_axil"])
     if measure:
         lengths = LengthFifo(path.lanes, measure)
         m.submodules.lengths = ResetInserter(path.reset)(lengths)
-        take_packets(m, ports, "s_axis_ulpdu", lengths.i)
+        take_packets(m, ports.s_axis_ulpdu, lengths.i)
         wiring.connect(m, lengths.o, path.tx_ulpdu)
     else:
-        take_packets(m, ports, "s_axis_ulpdu", path.tx_ulpdu)
-        m.d.comb += path.tx_ulpdu.payload.length.eq(ports.s_axis_ulpdu_tuser)
-    give_packets(m, ports, "m_axis_mpa", path.tx_mpa)
-    take_packets(m, ports, "s_axis_mpa", path.rx_mpa)
-    with m.If(~ports.s_axis_mpa_tkeep.all()):
+        take_packets(m, ports.s_axis_ulpdu, path.tx_ulpdu)
+        m.d.comb += path.tx_ulpdu.payload.length.eq(ports.s_axis_ulpdu.tuser)
+    give_packets(m, path.tx_mpa, ports.m_axis_mpa)
+    take_packets(m, ports.s_axis_mpa, path.rx_mpa)
+    with m.If(~ports.s_axis_mpa.tkeep.all()):
         m.d.comb += path.rx_mpa.payload.last.eq(1)
-    give_packets(m, ports, "m_axis_ulpdu", path.rx_ulpdu)
-    m.d.comb += ports.m_axis_ulpdu_tuser.eq(path.rx_ulpdu.payload.verdict)
+    give_packets(m, path.rx_ulpdu, ports.m_axis_ulpdu)
+    m.d.comb += ports.m_axis_ulpdu.tuser.eq(path.rx_ulpdu.payload.verdict)
 
 
 class AxiMpaDatapath(wiring.Component):
@@ -177,17 +154,17 @@ class AxiMpaDatapath(wiring.Component):
 
     Members
     -------
-    s_axis_ulpdu_*
+    s_axis_ulpdu : In, :class:`.AxiStream`
         From the host: stream-mode packets and ULPDUs. ``tuser`` (16 bits), valid on the first beat, is the length of
         the packet in octets.
-    m_axis_mpa_*
+    m_axis_mpa : Out, :class:`.AxiStream`
         To the peer: stream-mode packets, then one packet for each FPDU.
-    s_axis_mpa_*
+    s_axis_mpa : In, :class:`.AxiStream`
         From the peer: the octets of the stream, divided in any way. On this port, any beat may be short.
-    m_axis_ulpdu_*
+    m_axis_ulpdu : Out, :class:`.AxiStream`
         To the host. ``tuser`` (2 bits), valid on the last beat, is the verdict: 0 good, 1 octets of stream mode, 2 CRC,
         3 FPDUPTR.
-    s_axil_*
+    s_axil : In, :class:`.AxiLite`
         Access to the registers.
     irq : Out, 1 bit
         At least one event is pending.
@@ -195,14 +172,10 @@ class AxiMpaDatapath(wiring.Component):
     """
 
     def __init__(self, lanes: int = 4, *, measure: int = 0, **options: int):
-        ports = datapath_ports(lanes, measure)
+        super().__init__({**datapath_ports(lanes, measure), "irq": Out(1)})
+        self.lanes = lanes
         self.measure = measure
         self.datapath = MpaDatapath(lanes, **options)
-        self.lanes = lanes
-        super().__init__({
-            **ports,
-            "irq": Out(1),
-        })
 
     def elaborate(self, platform):
         m = Module()

@@ -8,6 +8,7 @@ from open_rnic.rtl.formats.layouts import Packet, RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.counter import count
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.mpa.events import EventQueue, check_depth
+from open_rnic.rtl.mpa.rtr import Rtrs
 from open_rnic.rtl.mpa.rx.datapath import RxDatapath
 from open_rnic.rtl.mpa.rx.store_and_forward import check_store
 from open_rnic.rtl.mpa.tx.datapath import TxDatapath
@@ -72,12 +73,7 @@ class MpaDatapath(wiring.Component):
         At least one event is pending.
     reset : Out, 1 bit
         CONTROL.reset takes effect in this cycle. Queues outside that hold data of the connection must be reset, too.
-    rtr_sends : Out, :class:`.Rtr`
-        The RTR that this end sends, by CONFIG: it has the first MSN of its queue.
-    rtr_received : Out, :class:`.Rtr`
-        The RTR of the peer, before any later ULPDU, for one cycle; NONE for an RTR without a DDP header.
-    rtr_answered : Out, 1 bit
-        The Read Response to this end's Read RTR has arrived. For one cycle.
+    rtr : Out, :class:`.Rtrs`
 
     """
 
@@ -96,9 +92,7 @@ class MpaDatapath(wiring.Component):
             "bus": In(RegisterBus()),
             "irq": Out(1),
             "reset": Out(1),
-            "rtr_sends": Out(Rtr),
-            "rtr_received": Out(Rtr),
-            "rtr_answered": Out(1),
+            "rtr": Out(Rtrs()),
         })
 
     def elaborate(self, platform):
@@ -191,10 +185,10 @@ class MpaDatapath(wiring.Component):
         """Report to the ULP in the device which MSNs the RTRs have used."""
         initiates = (config.role == Role.INITIATOR) & (config.model == Model.PEER_TO_PEER)
         has_msn = (event.kind == EventKind.RTR_RECEIVED) & (event.value != 0)
-        m.d.comb += self.rtr_sends.eq(Mux(initiates, config.rtr_send, Rtr.NONE))
+        m.d.comb += self.rtr.sends.eq(Mux(initiates, config.rtr_send, Rtr.NONE))
         m.d.sync += [
-            self.rtr_received.eq(Mux(has_msn, event.detail, Rtr.NONE)),
-            self.rtr_answered.eq(event.kind == EventKind.RESPONSE_RECEIVED),
+            self.rtr.received.eq(Mux(has_msn, event.detail, Rtr.NONE)),
+            self.rtr.answered.eq(event.kind == EventKind.RESPONSE_RECEIVED),
         ]
 
     def _events(self, m, registers, given):

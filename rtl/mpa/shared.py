@@ -9,6 +9,7 @@ from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Clear, block_ram, connection_shape
 from open_rnic.rtl.lib.stream import Fifo, LateFifo, Stage
+from open_rnic.rtl.mpa.rtr import Rtrs
 from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward, check_store
@@ -16,7 +17,7 @@ from open_rnic.rtl.mpa.settings import RtrSettings
 from open_rnic.rtl.mpa.shared_registers import NumberedEvent, SharedRegisters
 from open_rnic.rtl.mpa.tally import Tally
 from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
-from open_rnic.rtl.mpa.tx.fence import Fence
+from open_rnic.rtl.mpa.tx.fence import Fence, Passes
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
 from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 from open_rnic.rtl.registers import BY_NAME, MAX_ULPDU, DirectionState, EventKind, Model, Role, Rtr
@@ -99,19 +100,6 @@ class Reports(wiring.Signature):
         })  # fmt: skip
 
 
-class Rtrs(wiring.Signature):
-    """RTRs: ``received`` and ``answered`` of connection ``of``, as in :class:`.MpaDatapath`.
-
-    ``sends`` is the RTR that this end of connection ``sends_of`` sends, by CONFIG.
-    """
-
-    def __init__(self, connections: int):
-        number = connection_shape(connections)
-        super().__init__({
-            "of": Out(number), "received": Out(Rtr), "answered": Out(1), "sends_of": In(number), "sends": Out(Rtr),
-        })  # fmt: skip
-
-
 class SharedMpa(wiring.Component):
     """Both directions of MPA for many connections, in MPA mode, with a page of registers for each.
 
@@ -149,20 +137,20 @@ class SharedMpa(wiring.Component):
         Good ULPDUs.
     tx_mpa, room : In, 1 bit for each connection
         Transmit is in MPA mode; there is room for an FPDU of the device's own, besides all that is on its way.
-    opens : Out, array of 2 times ``of`` (In) and ``passes``
-        A ULPDU of connection ``of`` passes or is discarded, and does not wait. No other ULPDUs are given.
+    opens : Out, array of 2 times ``connection`` (In) and ``passes``
+        A ULPDU of ``connection`` passes or is discarded, and does not wait. No other ULPDUs are given.
     bus : In, :class:`.RegisterBus`
     irq : Out, 1 bit for each connection
         See :class:`.SharedRegisters`.
-    watch : Out, ``of`` (In), ``settings``, a :class:`Watched`, and ``failed``
-        The settings of connection ``of``; its receive has ended with an error: FPDUs are discarded.
-    sending : Out, ``of`` (In) and ``settings``, a :class:`Sending`
-        The settings of connection ``of``.
+    watch : Out, ``connection`` (In), ``settings``, a :class:`Watched`, and ``failed``
+        The settings of ``connection``; its receive has ended with an error: FPDUs are discarded.
+    sending : Out, ``connection`` (In) and ``settings``, a :class:`Sending`
+        The settings of ``connection``.
     reports : Out, :class:`Reports`
     stream_event : In, stream of :class:`.NumberedEvent`
         Events of the logic around: RX_MPA; TX_MPA, before ``tx_mpa`` is 1; errors of stream mode.
-    directions : Out, ``of``, ``tx`` and ``rx`` (In)
-        The :class:`.DirectionState` of connection ``of``, as far as the logic around knows it.
+    directions : Out, ``connection``, ``tx`` and ``rx`` (In)
+        The :class:`.DirectionState` of ``connection``, as far as the logic around knows it.
     resets : Out, 1 bit
         A connection is about to be reset: the logic around begins nothing new, and the data path takes nothing
         new once ``idle`` is 1.
@@ -192,15 +180,15 @@ class SharedMpa(wiring.Component):
             "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes, connections))),
             "tx_mpa": In(connections),
             "room": In(connections),
-            "opens": Out(wiring.Signature({"of": In(number), "passes": Out(1)})).array(2),
+            "opens": Out(Passes(connections)).array(2),
             "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
             "irq": Out(connections),
-            "watch": Out(wiring.Signature({"of": In(number), "settings": Out(Watched), "failed": Out(1)})),
-            "sending": Out(wiring.Signature({"of": In(number), "settings": Out(Sending)})),
+            "watch": Out(wiring.Signature({"connection": In(number), "settings": Out(Watched), "failed": Out(1)})),
+            "sending": Out(wiring.Signature({"connection": In(number), "settings": Out(Sending)})),
             "reports": Out(Reports(connections)),
             "stream_event": In(stream.Signature(NumberedEvent(connections))),
             "directions": Out(wiring.Signature({
-                "of": Out(number), "tx": In(DirectionState), "rx": In(DirectionState),
+                "connection": Out(number), "tx": In(DirectionState), "rx": In(DirectionState),
             })),
             "resets": Out(1),
             "idle": In(1),
@@ -231,15 +219,15 @@ class SharedMpa(wiring.Component):
         of = registers.state_of
         m.d.comb += [
             registers.idle.eq(self.idle & tx_idle & rx_idle),
-            self.directions.of.eq(of),
-            fence.state_of.eq(of),
+            self.directions.connection.eq(of),
+            fence.state.connection.eq(of),
             detector.failed_of[0].eq(of),
-            registers.tx_state.eq(Mux(fence.stopped, DirectionState.STOPPED, self.directions.tx)),
+            registers.tx_state.eq(Mux(fence.state.stopped, DirectionState.STOPPED, self.directions.tx)),
             registers.rx_state.eq(Mux(detector.failed[0], DirectionState.STOPPED, self.directions.rx)),
-            registers.open.eq(fence.open),
-            *(fence.passes_of[n].eq(self.opens[n].of) for n in range(2)),
-            *(self.opens[n].passes.eq(fence.passes[n]) for n in range(2)),
-            detector.failed_of[1].eq(self.watch.of),
+            registers.open.eq(fence.state.open),
+            *(theirs.connection.eq(ours.connection) for ours, theirs in zip(self.opens, fence.opens, strict=True)),
+            *(ours.passes.eq(theirs.passes) for ours, theirs in zip(self.opens, fence.opens, strict=True)),
+            detector.failed_of[1].eq(self.watch.connection),
             self.watch.failed.eq(detector.failed[1]),
         ]
         return m
@@ -249,7 +237,7 @@ class SharedMpa(wiring.Component):
         role, model, permissive = (_config(words.CONFIG, name) for name in ("role", "model", "permissive"))
         accepts_send = _config(words.CONFIG, "rtr_accept")[Rtr.SEND - 1]
         m.d.comb += [
-            registers.watch.of.eq(self.watch.of),
+            registers.watch.connection.eq(self.watch.connection),
             watched.stream_octets.eq(words.RX_STREAM_OCTETS),
             watched.enable.eq(words.CONTROL[control["rx_enable"].lsb]),
             watched.markers.eq(_config(words.CONFIG, "markers_rx")),
@@ -258,7 +246,7 @@ class SharedMpa(wiring.Component):
             ),
             watched.start.eq(words.RX_MPA_OFFSET[2:]),
             watched.maximum.eq(words.RX_MAX_ULPDU),
-            registers.sending.of.eq(self.sending.of),
+            registers.sending.connection.eq(self.sending.connection),
             self.sending.settings.stream_octets.eq(registers.sending.words.TX_STREAM_OCTETS),
             self.sending.settings.enable.eq(registers.sending.words.CONTROL[control["tx_enable"].lsb]),
         ]
@@ -318,9 +306,9 @@ class SharedMpa(wiring.Component):
         has_places = Signal()  # for events
         holds = Signal()
         m.d.comb += [
-            registers.given.of.eq(self.tx_ulpdu.payload.connection),
-            registers.fence.of.eq(fence.connection),
-            registers.inserter.of.eq(inserter.connection),
+            registers.given.connection.eq(self.tx_ulpdu.payload.connection),
+            registers.fence.connection.eq(fence.connection),
+            registers.inserter.connection.eq(inserter.connection),
             *(fence.settings[name].eq(_config(config, name)) for name in ("role", "model", "rtr_send", "rdmap")),
             fence.settings.markers.eq(_config(config, "markers_tx")),
             fence.settings.crc.eq(_config(config, "crc_tx")),
@@ -382,8 +370,8 @@ class SharedMpa(wiring.Component):
 
         train, config = registers.train.words, registers.detector.words.CONFIG
         m.d.comb += [
-            registers.train.of.eq(self.rx_fpdus.payload.connection),
-            registers.detector.of.eq(detector.connection),
+            registers.train.connection.eq(self.rx_fpdus.payload.connection),
+            registers.detector.connection.eq(detector.connection),
             receiver.markers.eq(_config(train.CONFIG, "markers_rx")),
             receiver.enable.eq(_config(train.CONFIG, "crc_rx")),
             receiver.maximum.eq(train.RX_MAX_ULPDU),
@@ -429,15 +417,15 @@ class SharedMpa(wiring.Component):
         m.d.sync += [
             opens.eq((detector.report.good & detector.first) | detector.report.rtr),
             fence.report.eq(detector.report),
+            fence.sink.eq(detector.sink),
         ]
         m.d.comb += [
             fence.reports.eq(opens | self.reports.fails),
-            fence.of.eq(detector.event_of),
-            fence.sink.eq(detector.sink),
+            fence.reports_of.eq(detector.event_of),
             detector.failed_of[2].eq(fence.connection),
             fence.failed.eq(detector.failed[2]),
-            fence.asked_of.eq(detector.connection),
-            detector.asked.eq(fence.asked),
+            fence.state.asked_of.eq(detector.connection),
+            detector.asked.eq(fence.state.asked),
         ]
 
     def _report_rtrs(self, m, registers, detector):
@@ -446,11 +434,11 @@ class SharedMpa(wiring.Component):
         initiates = (_config(config, "role") == Role.INITIATOR) & (_config(config, "model") == Model.PEER_TO_PEER)
         has_msn = (event.kind == EventKind.RTR_RECEIVED) & (event.value != 0)
         m.d.comb += [
-            registers.rtr.of.eq(self.rtr.sends_of),
+            registers.rtr.connection.eq(self.rtr.sends_of),
             self.rtr.sends.eq(Mux(initiates, _config(config, "rtr_send"), Rtr.NONE)),
         ]
         m.d.sync += [
-            self.rtr.of.eq(detector.event_of),
+            self.rtr.connection.eq(detector.event_of),
             self.rtr.received.eq(Mux(has_msn, event.detail, Rtr.NONE)),
             self.rtr.answered.eq(event.kind == EventKind.RESPONSE_RECEIVED),
         ]

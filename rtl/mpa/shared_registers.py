@@ -40,10 +40,10 @@ class NumberedEvent(data.StructLayout):
 
 
 class Reader(wiring.Signature):
-    """The settings of connection ``of`` that a reader needs: registers, as words without their reserved bits."""
+    """The settings of ``connection`` that a reader needs: registers, as words without their reserved bits."""
 
     def __init__(self, connections: int, words: data.StructLayout):
-        super().__init__({"of": In(connection_shape(connections)), "words": Out(words)})
+        super().__init__({"connection": In(connection_shape(connections)), "words": Out(words)})
 
 
 class _Queue(data.StructLayout):
@@ -155,8 +155,8 @@ class SharedRegisters(wiring.Component):
         m.submodules.page = page = Memory(shape=32, depth=_WORDS * self.connections, init=self.connections * x.initial)
         write, read = page.write_port(), page.read_port()
         m.d.comb += [
-            read.addr.eq(Cat(x.at, x.of)),
-            write.addr.eq(Cat(x.to, x.of)),
+            read.addr.eq(Cat(x.at, x.row)),
+            write.addr.eq(Cat(x.to, x.row)),
             write.data.eq(x.put),
             write.en.eq(x.puts),
             x.word.eq(read.data),
@@ -178,12 +178,12 @@ class SharedRegisters(wiring.Component):
                 limit = self.limits[name]
                 value = Mux(value > limit, limit, value)
             m.d.comb += [
-                write.addr.eq(x.of), write.data.eq(value), write.en.eq(x.puts & x.sets & (x.to == _word(name))),
+                write.addr.eq(x.row), write.data.eq(value), write.en.eq(x.puts & x.sets & (x.to == _word(name))),
             ]  # fmt: skip
             for reader, words in self.readers.items():
                 if name in words.members:
                     read = memory.read_port(domain="comb")
-                    m.d.comb += [read.addr.eq(ports[reader, "of"]), ports[reader, "words"][name].eq(read.data)]
+                    m.d.comb += [read.addr.eq(ports[reader, "connection"]), ports[reader, "words"][name].eq(read.data)]
 
     def _watch(self, m, x):
         """What waits to be done. A reset waits until nothing has been on its way for some cycles."""
@@ -197,9 +197,9 @@ class SharedRegisters(wiring.Component):
             x.resets.eq(self.resets & quiet.all() & self.idle & ~self.clear.now),
         ]
         starts = Signal(init=1)  # connections are cleared, one after the other
-        is_last = self.clear.of == self.connections - 1
+        is_last = self.clear.connection == self.connections - 1
         with m.If(starts):
-            m.d.sync += [self.clear.of.eq(Mux(is_last, 0, self.clear.of + 1)), starts.eq(~is_last)]
+            m.d.sync += [self.clear.connection.eq(Mux(is_last, 0, self.clear.connection + 1)), starts.eq(~is_last)]
         m.d.sync += [
             bus.ack.eq(0), self.clear.now.eq(starts & ~is_last),
             quiet.eq(Mux(self.idle & ~x.pending, Cat(1, quiet[:2]), 0)),
@@ -211,7 +211,7 @@ class SharedRegisters(wiring.Component):
         with m.State("Choose"):
             m.d.sync += x.hosts_turn.eq(0)
             with m.If(x.asks & (x.hosts_turn | ~x.pending)):
-                m.d.comb += [x.of.eq(page), x.at.eq(bus.address[:6])]
+                m.d.comb += [x.row.eq(page), x.at.eq(bus.address[:6])]
                 with m.If(bus.address[:8] == _word("EVENT_STATUS")):
                     m.d.comb += x.at.eq(_QUEUE)
                 with m.If(bus.address[:8] == _word("CYCLES_HI")):
@@ -223,7 +223,7 @@ class SharedRegisters(wiring.Component):
                 with m.Switch(x.turn):
                     for n, source in enumerate(x.sources):
                         with m.Case(n), m.If(source.valid):
-                            m.d.comb += [x.of.eq(source.payload.connection), x.at.eq(_QUEUE), source.ready.eq(1)]
+                            m.d.comb += [x.row.eq(source.payload.connection), x.at.eq(_QUEUE), source.ready.eq(1)]
                             m.d.sync += x.connection.eq(source.payload.connection)
                             if n < len(self.events):
                                 m.d.sync += x.event.eq(source.payload)
@@ -233,16 +233,16 @@ class SharedRegisters(wiring.Component):
                                 m.next = "Add"
             with m.Elif(x.resets):
                 m.d.sync += [x.connection.eq(x.which), x.count.eq(0)]
-                m.d.sync += [self.clear.now.eq(1), self.clear.of.eq(x.which)]
+                m.d.sync += [self.clear.now.eq(1), self.clear.connection.eq(x.which)]
                 m.next = "Wipe"
 
     def _access(self, m, x):
         """An access of the host."""
-        bus, of, address = self.bus, x.connection, self.bus.address[:8]
+        bus, connection, address = self.bus, x.connection, self.bus.address[:8]
         known = sum(1 << (register.address >> 2) for register in MAP)
         queue = data.View(_Queue(), x.word[:_Queue().size])
         with m.State("Access"):
-            m.d.comb += [x.of.eq(of), x.to.eq(address), x.at.eq(address), self.state_of.eq(of)]
+            m.d.comb += [x.row.eq(connection), x.to.eq(address), x.at.eq(address), self.state_of.eq(connection)]
             m.d.sync += [bus.ack.eq(1), bus.read_data.eq(x.word), x.hosts_turn.eq(0), x.queue.eq(queue)]
             m.next = "Choose"
             with m.If(address[6:].any() | ~Const(known, _WORDS).bit_select(address[:6], 1)):
@@ -261,7 +261,7 @@ class SharedRegisters(wiring.Component):
                         ]
                 with m.If((address == _word("CONTROL")) & bus.write_data[BY_NAME["CONTROL"]["reset"].lsb]):
                     m.d.comb += x.puts.eq(0)
-                    m.d.sync += [self.resets.eq(1), x.which.eq(of)]
+                    m.d.sync += [self.resets.eq(1), x.which.eq(connection)]
             with m.Else():
                 with m.Switch(address):
                     with m.Case(_word("STATE")):
@@ -290,7 +290,7 @@ class SharedRegisters(wiring.Component):
         """The oldest event: its word goes to the host, its offset into the registers beside EVENT."""
         head = x.queue.head
         with m.State("Pop"):
-            m.d.comb += [x.of.eq(x.connection), x.put.eq(x.word)]
+            m.d.comb += [x.row.eq(x.connection), x.put.eq(x.word)]
             m.d.sync += x.count.eq(x.count + 1)
             with m.Switch(x.count):
                 with m.Case(0):
@@ -320,7 +320,7 @@ class SharedRegisters(wiring.Component):
         code = Array(Const(each.code, 8) for each in Cause)[event.detail[:3]]
         words = [value, event.offset[:32], event.offset[32:]]
         with m.State("Push"):
-            m.d.comb += x.of.eq(x.connection)
+            m.d.comb += x.row.eq(x.connection)
             queue = data.View(_Queue(), x.word[:_Queue().size])
             m.d.sync += [x.queue.eq(queue), tail.eq(queue.head + queue.level), x.count.eq(0)]
             m.next = "Queue"
@@ -328,7 +328,7 @@ class SharedRegisters(wiring.Component):
             full = x.queue.level == EVENTS
             after = Signal(_Queue(), name="queue_after_push")
             m.d.comb += [
-                x.of.eq(x.connection),
+                x.row.eq(x.connection),
                 after.head.eq(x.queue.head), after.level.eq(x.queue.level + ~full),
                 after.overflow.eq(x.queue.overflow | full),
             ]  # fmt: skip
@@ -364,7 +364,7 @@ class SharedRegisters(wiring.Component):
         with m.State("Add"):
             carries = x.adds & (x.slot == 0) & x.total[32]
             m.d.comb += [
-                x.of.eq(x.connection),
+                x.row.eq(x.connection),
                 x.at.eq(Mux(x.counted.rx, _word("RX_FPDUS"), _word("TX_FPDUS")) + Array(x.offsets)[x.next_slot]),
                 x.to.eq(x.written),
                 x.step.eq(Array(x.steps)[x.slot]),
@@ -388,7 +388,7 @@ class SharedRegisters(wiring.Component):
         wipes_all = Signal(init=1)
         with m.State("Wipe"):
             word = x.count[:6]
-            m.d.comb += [x.of.eq(x.connection), x.to.eq(word), x.puts.eq(1), x.sets.eq(1)]
+            m.d.comb += [x.row.eq(x.connection), x.to.eq(word), x.puts.eq(1), x.sets.eq(1)]
             m.d.comb += x.put.eq(Array(x.initial)[word])
             # The count of cycles is the sum of this word and the clock's.
             with m.If(word == _word("CYCLES_LO")):
@@ -414,7 +414,7 @@ class _Parts:
         self.initial = registers._initial()
 
         # The memory: a word is read in a cycle, and is there in the next one.
-        self.of = Signal(number)
+        self.row = Signal(number)
         self.at = Signal(6)  # is read
         self.to = Signal(6)  # is written
         self.put = Signal(32)

@@ -37,7 +37,7 @@ class Words(wiring.Signature):
     -------
     of : In, the number of a connection
     word : Out, :class:`Word`
-        The octets of connection ``of``, if its bit of ``full`` is 1.
+        The octets of ``connection``, if its bit of ``full`` is 1.
     full : Out, 1 bit for each connection
     pop : In, 1 bit for each connection
         The host has read the word.
@@ -45,7 +45,7 @@ class Words(wiring.Signature):
 
     def __init__(self, connections: int):
         super().__init__({
-            "of": In(connection_shape(connections)), "word": Out(Word),
+            "connection": In(connection_shape(connections)), "word": Out(Word),
             "full": Out(connections), "pop": In(connections),
         })  # fmt: skip
 
@@ -358,7 +358,7 @@ class SharedStreams(wiring.Component):
         m.d.sync += lane.eq(number)
         m.d.comb += [
             self.waits.eq(self.words.full | self.has_ulpdu),
-            self.words.of.eq(page),
+            self.words.connection.eq(page),
             read.addr.eq(Cat(number[lane_bits:], page)),
             left.eq(shown.octets - Cat(0, 0, number)),
             state.waits.eq(in_stream | has),

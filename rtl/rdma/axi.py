@@ -4,9 +4,11 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.buses import Axi4, AxiStream
 from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.mpa.axi import connect_datapath, datapath_ports
-from open_rnic.rtl.rdma.axi_memory import AxiMemory, axi_ports
+from open_rnic.rtl.rdma.axi_memory import AxiMemory
+from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
 from open_rnic.rtl.rdma.sampling import SamplingDatapath
 
 __all__ = ["AxiRdmaDatapath"]
@@ -26,11 +28,11 @@ class AxiRdmaDatapath(wiring.Component):
 
     Members
     -------
-    s_axis_ulpdu_*, m_axis_mpa_*, s_axis_mpa_*, m_axis_ulpdu_*, s_axil_*
+    s_axis_ulpdu, m_axis_mpa, s_axis_mpa, m_axis_ulpdu, s_axil
         See :class:`.AxiMpaDatapath`.
-    s_axis_samples_*
-        From the fabric: a sample in each beat, with ``tdata``, ``tvalid`` and ``tready``.
-    m_axi_*
+    s_axis_samples : In, :class:`.AxiStream` without ``tkeep`` and ``tlast``
+        From the fabric: a sample in each beat.
+    m_axi : Out, :class:`.Axi4`
         The memory; see :class:`.AxiMemory`.
     sample_tick : In, 1 bit
         A tick passes; see the register BELL_TICKS of the sample writer.
@@ -45,30 +47,32 @@ class AxiRdmaDatapath(wiring.Component):
 
     def __init__(self, lanes: int = 4, *, measure: int = 0, **options: int):
         ports = datapath_ports(lanes, measure)
+        self.lanes = lanes
         self.measure = measure
         self.datapath = SamplingDatapath(lanes, **options)
-        self.lanes = lanes
         super().__init__({
             **ports,
-            "s_axis_samples_tdata": In(len(self.datapath.samples.payload)), "s_axis_samples_tvalid": In(1),
-            "s_axis_samples_tready": Out(1),
-            **axi_ports(lanes),
-            "sample_tick": In(1), "memory_fault": Out(1), "irq": Out(1), "rdma_irq": Out(1),
-        })  # fmt: skip
+            "s_axis_samples": In(AxiStream(len(self.datapath.samples.payload), keep=False, last=False)),
+            "m_axi": Out(Axi4(lanes, ADDRESS_BITS)),
+            "sample_tick": In(1),
+            "memory_fault": Out(1),
+            "irq": Out(1),
+            "rdma_irq": Out(1),
+        })
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.datapath = path = self.datapath
         m.submodules.memory = memory = AxiMemory(self.lanes)
         wiring.connect(m, path.memory, memory.port)
-        expose(m, memory, self, axi_ports(self.lanes))
+        expose(m, memory, self, ["m_axi"])
         m.d.comb += [
             self.irq.eq(path.irq[0]),
             self.rdma_irq.eq(path.irq[1]),
             path.tick.eq(self.sample_tick),
-            path.samples.payload.eq(self.s_axis_samples_tdata),
-            path.samples.valid.eq(self.s_axis_samples_tvalid),
-            self.s_axis_samples_tready.eq(path.samples.ready),
+            path.samples.payload.eq(self.s_axis_samples.tdata),
+            path.samples.valid.eq(self.s_axis_samples.tvalid),
+            self.s_axis_samples.tready.eq(path.samples.ready),
         ]
         faulty = Signal()
         m.d.comb += self.memory_fault.eq(faulty)

@@ -85,9 +85,9 @@ class Blocks:
         wiring.connect(m, sender.segments, loader.segments)
         m.d.comb += [
             *([engine.fabric_done.eq(sender.fabric_sent)] if engine.has_fabric else []),
-            sender.settings.send_rtr.eq(engine.rtr_sends == Rtr.SEND),
-            sender.settings.read_rtr.eq(engine.rtr_sends == Rtr.READ),
-            receiver.rtr.eq(engine.rtr_received),
+            sender.settings.send_rtr.eq(engine.rtr.sends == Rtr.SEND),
+            sender.settings.read_rtr.eq(engine.rtr.sends == Rtr.READ),
+            receiver.rtr.eq(engine.rtr.received),
             self.completions.i.eq(receiver.completion.send),
             self.completions.enters.eq(receiver.completion.enters | receiver.completion.skips),
             self.completions.complete.eq((receiver.note == Note.SEND) | receiver.completion.skips),
@@ -105,7 +105,7 @@ class Blocks:
             reads.answered.eq(receiver.note == Note.READ),
             reads.requested.eq(receiver.status.requested),
             reads.answers.eq(sender.answers),
-            reads.read_rtr.eq(engine.rtr_sends == Rtr.READ),
-            reads.rtr_answered.eq(engine.rtr_answered),
+            reads.read_rtr.eq(engine.rtr.sends == Rtr.READ),
+            reads.rtr_answered.eq(engine.rtr.answered),
             receiver.settings.outstanding.eq(reads.requests),
         ]

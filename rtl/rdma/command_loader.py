@@ -47,7 +47,7 @@ class CommandLoader(wiring.Component):
 
     Only with many connections, whose commands do not interfere:
 
-    of : In
+    connection : In
         The connection of ``word``.
     shown : In
         The connection of ``buffers``.
@@ -64,10 +64,10 @@ class CommandLoader(wiring.Component):
         self.rows = rows
         self.buffer_depth = buffers
         self.connections = connections
-        of = connection_shape(connections)
+        number = connection_shape(connections)
         many = {
-            "of": In(of), "shown": In(of), "settled": Out(1), "any": Out(connections),
-            "withdraws": Out(1), "withdraws_of": Out(of), "clear": In(Clear(connections)),
+            "connection": In(number), "shown": In(number), "settled": Out(1), "any": Out(connections),
+            "withdraws": Out(1), "withdraws_of": Out(number), "clear": In(Clear(connections)),
         }  # fmt: skip
         super().__init__({
             **only_many(connections, many),
@@ -128,7 +128,7 @@ class CommandLoader(wiring.Component):
             withdraws.eq(self.push & (kind == Command.WITHDRAW) & last),
             marks.en.eq(buffers.add | withdraws),
             number.eq(Mux(withdraws, self.word, buffers.next)),
-            marks.addr.eq(Cat(number, x.of)),
+            marks.addr.eq(Cat(number, x.connection)),
             marks.data.eq(withdraws),
             marked.addr.eq(Cat(buffers.first, x.shown)),
             self.buffers.valid.eq(buffers.o.valid),
@@ -157,7 +157,7 @@ class CommandLoader(wiring.Component):
 class _One:
     """The state of the only connection, and its region's row and rights."""
 
-    of = shown = Const(0, 0)
+    connection = shown = Const(0, 0)
     attributes: ClassVar[dict[str, str | int]] = {}
     domain = "comb"
 
@@ -181,31 +181,31 @@ class _One:
 
 
 class _Many:
-    """The state of connection ``of``, and of ``shown``; the row and the rights are kept for each."""
+    """The state of ``connection``, and of ``shown``; the row and the rights are kept for each."""
 
     domain = "sync"
 
     def __init__(self, loader: CommandLoader):
         self.loader = loader
-        self.of, self.shown = loader.of, loader.shown
+        self.connection, self.shown = loader.connection, loader.shown
         self.attributes = block_ram(loader.connections)
 
     def cells(self, m, signal):
         """A number that is kept for the words that follow."""
-        return Cells(m, signal, self.loader.connections, self.of, self.loader.clear)
+        return Cells(m, signal, self.loader.connections, self.connection, self.loader.clear)
 
     def join(self, m, buffers, withdraws):
         """Connect the queue of buffers."""
         loader = self.loader
         m.d.comb += [
-            loader.work.connection.eq(self.of),
-            buffers.of.eq(self.of),
+            loader.work.connection.eq(self.connection),
+            buffers.connection.eq(self.connection),
             buffers.shown.eq(self.shown),
             loader.settled.eq(buffers.settled),
             loader.any.eq(buffers.any),
             Value.cast(buffers.clear).eq(loader.clear),
         ]
-        m.d.sync += [loader.withdraws.eq(withdraws), loader.withdraws_of.eq(self.of)]
+        m.d.sync += [loader.withdraws.eq(withdraws), loader.withdraws_of.eq(self.connection)]
 
     def keep_row(self, m, kind, first):
         region, word = self.loader.region, self.loader.word
@@ -215,7 +215,7 @@ class _Many:
         row_now = Signal.like(row)
         with m.If(self.loader.push):
             m.d.comb += row_now.eq(Mux(first, word[8:24], Mux(kind == Command.REVOKE, word, row)))
-            m.d.sync += [region.row.eq(Cat(row_now, self.of)), region.rights.eq(rights)]
+            m.d.sync += [region.row.eq(Cat(row_now, self.connection)), region.rights.eq(rights)]
             with m.If(first):
                 all_rights.write(m, word)
                 rows.write(m, row_now)

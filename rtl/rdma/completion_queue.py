@@ -42,9 +42,10 @@ class CompletionQueue(wiring.Component):
     def __init__(self, depth: int, connections: int = 1):
         self.depth = depth
         self.connections = connections
-        of = connection_shape(connections)
+        number = connection_shape(connections)
         many = {
-            "enters_of": In(of), "completes_of": In(of), "shown": In(of), "taken": Out(Completed), "last": In(1),
+            "enters_of": In(number), "completes_of": In(number), "shown": In(number),
+            "taken": Out(Completed), "last": In(1),
             "any": Out(connections), "clear": In(Clear(connections)),
         }  # fmt: skip
         super().__init__({
@@ -93,11 +94,11 @@ class CompletionQueue(wiring.Component):
         tails.count(m, self.enters)
         visibles.count(m, self.complete)
         heads.count(m, takes)
-        cleared = (ends << self.shown) | (self.clear.now << self.clear.of)
+        cleared = (ends << self.shown) | (self.clear.now << self.clear.connection)
         completes = Signal()  # a cycle later: an entry may become visible when it enters, and is then read
-        of = Signal.like(self.completes_of)
+        completed_of = Signal.like(self.completes_of)
         m.d.sync += [
-            completes.eq(self.complete), of.eq(self.completes_of),
-            self.any.eq((self.any & ~cleared) | (completes << of)),
+            completes.eq(self.complete), completed_of.eq(self.completes_of),
+            self.any.eq((self.any & ~cleared) | (completes << completed_of)),
         ]  # fmt: skip
         return m

@@ -90,10 +90,8 @@ class RdmaDatapath(wiring.Component):
             engine.reset.eq(mpa.reset),
             self.reset.eq(mpa.reset),
             self.irq.eq(Cat(mpa.irq, engine.irq)),
-            engine.rtr_sends.eq(mpa.rtr_sends),
-            engine.rtr_received.eq(mpa.rtr_received),
-            engine.rtr_answered.eq(mpa.rtr_answered),
         ]
+        connect(m, mpa.rtr, engine.rtr)
         half = ENGINE_PAGE.bit_length() - 1 - 2  # the bit of a register's number that selects
         connect_pages(m, self.bus, ((mpa.bus, ~self.bus.address[half]), (engine.bus, self.bus.address[half])))
         return m

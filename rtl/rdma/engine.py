@@ -10,6 +10,7 @@ from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Clear, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
+from open_rnic.rtl.mpa.rtr import Rtrs
 from open_rnic.rtl.rdma.blocks import Blocks
 from open_rnic.rtl.rdma.command_switch import CommandSwitch
 from open_rnic.rtl.rdma.layouts import MemoryPort
@@ -18,11 +19,70 @@ from open_rnic.rtl.rdma.regions import MAX_REGIONS
 from open_rnic.rtl.rdma.registers import HEADER_WORDS, IDENTITY, RDMA_MAP, VERSION
 from open_rnic.rtl.rdma.sender import MAX_OUTSTANDING
 from open_rnic.rtl.rdma.shared_engine import SharedEngine
-from open_rnic.rtl.registers import Rtr
 from open_rnic.rtl.registers.bank import RegisterBank
 from open_rnic.rtl.registers.bus import RegisterBus
 
-__all__ = ["RdmaEngine"]
+__all__ = ["Processed", "RdmaEngine", "SendGate", "Sending"]
+
+
+class Sending(wiring.Signature):
+    """Whether a connection may send.
+
+    Members
+    -------
+    connection : Out
+    room : In, 1 bit
+        There is room for a ULPDU of MULPDU octets of it, besides all that has been transferred at ``tx_ulpdu`` and 20
+        words.
+    opens : In, 1 bit
+        Its fence is open.
+    """
+
+    def __init__(self, connections: int):
+        super().__init__({"connection": Out(connection_shape(connections)), "room": In(1), "opens": In(1)})
+
+
+class SendGate(wiring.Signature):
+    """Whether received Sends may be given to the engine.
+
+    Members
+    -------
+    connection : In
+    blocked : Out, 1 bit
+        No Send of ``connection`` may be given at ``rx_ulpdu``: no buffer is posted for it.
+    returns : Out, 1 bit for each connection
+        A reason for ``blocked``, other than the host's commands and flags, that may end by itself.
+    coming : In, 1 bit for each connection
+        A Send has been given, and is reported neither as checked nor as dropped so far.
+    waiting : In, 1 bit for each connection
+        A Send is not given because of ``blocked``; for STATUS.
+    """
+
+    def __init__(self, connections: int):
+        super().__init__({
+            "connection": In(connection_shape(connections)), "blocked": Out(1),
+            **{name: flow(connections) for name, flow in {"returns": Out, "coming": In, "waiting": In}.items()},
+        })  # fmt: skip
+
+
+class Processed(wiring.Signature):
+    """What has become of a ULPDU that was given at ``rx_ulpdu``.
+
+    A Send may be given when each ULPDU of its connection that was given before has been reported.
+
+    Members
+    -------
+    checked, dropped : Out, 1 bit
+        It has been checked; or it has been discarded, or passed to the host. For one cycle.
+    checked_of, dropped_of : Out
+        Its connection.
+    """
+
+    def __init__(self, connections: int):
+        number = connection_shape(connections)
+        super().__init__({
+            "checked": Out(1), "checked_of": Out(number), "dropped": Out(1), "dropped_of": Out(number),
+        })  # fmt: skip
 
 
 class RdmaEngine(wiring.Component):
@@ -75,47 +135,23 @@ class RdmaEngine(wiring.Component):
         A Send has been received, posted work is done, or STATUS has changed.
     reset : In, 1 bit
         The reset of the connection.
-    rtr_sends : In, :class:`.Rtr`
-        The RTR of this end. Settled before the engine is enabled.
-    rtr_received : In, :class:`.Rtr`
-        The peer's RTR, in the cycle in which it has arrived; NONE if it has no MSN.
-    rtr_answered : In, 1 bit
-        The Read Response to this end's Read RTR has arrived.
+    rtr : In, :class:`.Rtrs`
+        ``sends`` is settled before the engine is enabled.
 
     With many connections, ULPDUs have a ``connection``, ``bus`` has the number of the connection above the 8 bits of
     the address of a register, and ``irq`` has a bit for each connection. ULPDUs of a connection are taken whatever the
     others do, so the host must take ``host_rx`` at once. The engine sends one segment of a connection, and then one of
     the next connection that has one and may send it. Instead of ``reset``, there are
 
-    at : Out, the number of a connection
-    room : In, 1 bit
-        There is room for a ULPDU of MULPDU octets of connection ``at``, besides all that has been transferred at
-        ``tx_ulpdu`` and 20 words.
-    opens : In, 1 bit
-        The fence of connection ``at`` is open.
-    blocked_of : In, the number of a connection
-    blocked : Out, 1 bit
-        No Send of this connection may be given at ``rx_ulpdu``: no buffer is posted for it.
-    returns : Out, 1 bit for each connection
-        A reason for ``blocked``, other than the host's commands and flags, that may end by itself.
-    checked, dropped : Out, 1 bit
-        A ULPDU that was given at ``rx_ulpdu`` has been checked; or it has been discarded, or passed to the host. For
-        one cycle: a Send may be given when each ULPDU of its connection that was given before has been reported so.
-    checked_of, dropped_of : Out, the number of a connection
-    sends_coming : In, 1 bit for each connection
-        A Send has been given, and is reported neither as checked nor as dropped so far.
-    sends_waiting : In, 1 bit for each connection
-        A Send is not given because of ``blocked``; for STATUS.
+    sending : Out, :class:`Sending`
+    sends : Out, :class:`SendGate`
+    processed : Out, :class:`Processed`
     resets : In, 1 bit
         A connection is about to be reset: no message of any connection begins, and no ULPDU is given.
     idle : Out, 1 bit
         Nothing of any connection is in the engine while ``resets`` is 1.
     clear : In, :class:`.Clear`
         The connection is reset, which happens only with ``resets`` and ``idle``. After power-up, all are.
-    rtr_of : In, the number of a connection
-        ``rtr_received`` and ``rtr_answered`` are of this connection.
-    sends_of : Out, the number of a connection
-        ``rtr_sends`` is expected to be that of this connection.
     fabric_connection : In, the number of a connection
         The commands of ``fabric`` are of this connection. It changes only when all of its messages are done, or with
         ``clear``.
@@ -140,11 +176,10 @@ class RdmaEngine(wiring.Component):
         each, number = connections, connection_shape(connections)
         rx, tx = stream.Signature(RxUlpdu(lanes, connections)), stream.Signature(TxUlpdu(lanes, connections))
         many = {
-            "at": Out(number), "room": In(1), "opens": In(1), "sends_coming": In(each), "sends_waiting": In(each),
-            "blocked_of": In(number), "blocked": Out(1), "returns": Out(each),
-            "checked": Out(1), "checked_of": Out(number), "dropped": Out(1), "dropped_of": Out(number),
+            "sending": Out(Sending(connections)), "sends": Out(SendGate(connections)),
+            "processed": Out(Processed(connections)),
             "resets": In(1), "idle": Out(1), "clear": In(Clear(connections)),
-            "rtr_of": In(number), "sends_of": Out(number), **({"fabric_connection": In(number)} if fabric else {}),
+            **({"fabric_connection": In(number)} if fabric else {}),
         }  # fmt: skip
         super().__init__({
             "rx_ulpdu": In(rx), "tx_ulpdu": Out(tx), "host_tx": In(tx), "host_rx": Out(rx),
@@ -152,7 +187,7 @@ class RdmaEngine(wiring.Component):
             "memory": Out(MemoryPort(lanes)),
             **({"fabric": In(stream.Signature(32)), "fabric_done": Out(1)} if fabric else {}),
             "bus": In(RegisterBus(8 + (connections - 1).bit_length())), "irq": Out(each),
-            "rtr_sends": In(Rtr), "rtr_received": In(Rtr), "rtr_answered": In(1),
+            "rtr": In(Rtrs(connections)),
         })  # fmt: skip
 
     @property

@@ -102,7 +102,7 @@ class HeaderReader(wiring.Component):
 
     Only with many connections:
 
-    of : Out
+    connection : Out
         The connection of the beat at ``i``, of which ``enable`` and ``discard`` are expected.
     ends : Out, 1 bit
         A ULPDU of this connection has been passed or discarded.
@@ -117,7 +117,7 @@ class HeaderReader(wiring.Component):
         self.connections = connections
         self.fields = connection_field(connections)
         ulpdus = stream.Signature(RxUlpdu(lanes, connections))
-        many = {"of": Out(connection_shape(connections)), "ends": Out(1), "inside": Out(1),
+        many = {"connection": Out(connection_shape(connections)), "ends": Out(1), "inside": Out(1),
                 "clear": In(Clear(connections))}
         super().__init__({
             "i": In(ulpdus), "host": Out(ulpdus), "o": Out(stream.Signature(PayloadBeat(lanes, connections))),
@@ -142,7 +142,7 @@ class HeaderReader(wiring.Component):
         self._locate(m, begins, tagged, ~passes & ~discards, free, taken)
         if self.connections > 1:
             m.d.comb += [
-                self.of.eq(beat.connection),
+                self.connection.eq(beat.connection),
                 self.ends.eq(taken & beat.last & (passes | discards)),
                 self.inside.eq(inside | self.i.valid),
             ]

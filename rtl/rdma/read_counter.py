@@ -14,6 +14,32 @@ from open_rnic.rtl.rdma.row_queue import is_read
 __all__ = ["ReadCounter"]
 
 
+class ReadTurn(wiring.Signature):
+    """The connections of a :class:`ReadCounter`'s ports.
+
+    Those of ``outstanding``, ``none`` and ``asks`` (``loader``); of ``answers`` (``sender``); of ``sinks``,
+    ``requested`` and ``requests`` (``receiver``); of ``answered`` (``placed``); of ``starts``; of ``rtr_answered``
+    (``rtr``). All are outputs.
+    """
+
+    def __init__(self, connections: int):
+        names = "loader", "sender", "receiver", "placed", "starts", "rtr"
+        super().__init__(dict.fromkeys(names, Out(connection_shape(connections))))
+
+
+class ReadsShown(wiring.Signature):
+    """The RDMA Reads of ``connection`` (In), as in a :class:`ReadCounter`: ``outstanding`` and ``requests`` (Out).
+
+    ``oldest`` (Out) is the number of the peer's oldest RDMA Read Request, modulo ``reads``.
+    """
+
+    def __init__(self, reads: int, connections: int):
+        super().__init__({
+            "connection": In(connection_shape(connections)),
+            "outstanding": Out(8), "requests": Out(8), "oldest": Out(range(reads)),
+        })  # fmt: skip
+
+
 class ReadCounter(wiring.Component):
     """The RDMA Reads that are outstanding: this end's, which ORD limits, and the peer's, which IRD limits.
 
@@ -45,12 +71,8 @@ class ReadCounter(wiring.Component):
 
     With many connections, ``loads`` is not used, ``starts`` is 1 for one cycle, and there are
 
-    loader, sender, receiver, placed, shown, starts_of, rtr_of : In
-        The connections of ``outstanding``, ``none`` and ``asks``; of ``answers``; of ``sinks``, ``requested`` and
-        ``requests``; of ``answered``; of what is shown; of ``starts``; of ``rtr_answered``.
-    shown_outstanding, shown_requests : Out, 8 bits
-    shown_oldest : Out
-        The number of the oldest RDMA Read Request of the peer, modulo ``reads``.
+    turn : In, :class:`ReadTurn`
+    shown : Out, :class:`ReadsShown`
     settled : Out, 1 bit
         ``sinks.valid`` is not 0 for the time that block RAM takes.
     clear : In, :class:`.Clear`
@@ -59,11 +81,9 @@ class ReadCounter(wiring.Component):
     def __init__(self, reads: int, connections: int = 1):
         self.reads = reads
         self.connections = connections
-        of = connection_shape(connections)
         many = {
-            **{name: In(of) for name in ("loader", "sender", "receiver", "placed", "shown", "starts_of", "rtr_of")},
-            "shown_outstanding": Out(8), "shown_requests": Out(8),
-            "shown_oldest": Out(range(reads)), "settled": Out(1), "clear": In(Clear(connections)),
+            "turn": In(ReadTurn(connections)), "shown": Out(ReadsShown(reads, connections)),
+            "settled": Out(1), "clear": In(Clear(connections)),
         }  # fmt: skip
         super().__init__({
             **only_many(connections, many),
@@ -99,9 +119,10 @@ class ReadCounter(wiring.Component):
 
     def _many(self):
         m = Module()
+        turn, shown = self.turn, self.shown
         names = {
-            "asked_reads": self.loader, "used_sinks": self.receiver, "answered_reads": self.placed,
-            "requested_reads": self.receiver, "answers_sent": self.sender,
+            "asked_reads": turn.loader, "used_sinks": turn.receiver, "answered_reads": turn.placed,
+            "requested_reads": turn.receiver, "answers_sent": turn.sender,
         }  # fmt: skip
         numbers = {name: Signal(range(2 * self.reads), name=name) for name in names}
         cells = {name: Cells(m, numbers[name], self.connections, at, self.clear) for name, at in names.items()}
@@ -121,35 +142,36 @@ class ReadCounter(wiring.Component):
         some = Signal()
         known = Signal()
         bits = (self.reads - 1).bit_length()
-        own = difference("own", "asked_reads", "answered_reads", self.loader)
+        own = difference("own", "asked_reads", "answered_reads", turn.loader)
         m.d.comb += [
-            write.addr.eq(Cat(numbers["asked_reads"][:bits], self.loader)),
+            write.addr.eq(Cat(numbers["asked_reads"][:bits], turn.loader)),
             write.data.eq(self.asked),
             write.en.eq(self.asks),
-            place.eq(Cat(numbers["used_sinks"][:bits], self.receiver)),
+            place.eq(Cat(numbers["used_sinks"][:bits], turn.receiver)),
             read.addr.eq(place),
-            some.eq(numbers["used_sinks"] != number("asked_reads", self.receiver)),
+            some.eq(numbers["used_sinks"] != number("asked_reads", turn.receiver)),
             known.eq(is_read(m, place, some)),
             self.sinks.valid.eq(some & known),
             self.sinks.payload.eq(read.data),
             self.settled.eq(~some | known),
-            self.outstanding.eq(own + rtr.bit_select(self.loader, 1)),
+            self.outstanding.eq(own + rtr.bit_select(turn.loader, 1)),
             self.none.eq(own == 0),
-            self.requests.eq(difference("others", "requested_reads", "answers_sent", self.receiver)),
-            self.shown_outstanding.eq(
-                difference("own_shown", "asked_reads", "answered_reads", self.shown) + rtr.bit_select(self.shown, 1)
+            self.requests.eq(difference("others", "requested_reads", "answers_sent", turn.receiver)),
+            shown.outstanding.eq(
+                difference("own_shown", "asked_reads", "answered_reads", shown.connection)
+                + rtr.bit_select(shown.connection, 1)
             ),
-            self.shown_requests.eq(difference("others_shown", "requested_reads", "answers_sent", self.shown)),
+            shown.requests.eq(difference("others_shown", "requested_reads", "answers_sent", shown.connection)),
         ]
-        m.d.comb += self.shown_oldest.eq(number("answers_sent", self.shown))
+        m.d.comb += shown.oldest.eq(number("answers_sent", shown.connection))
         for name, happens in (
             ("asked_reads", self.asks), ("used_sinks", self.sinks.valid & self.sinks.ready),
             ("answered_reads", self.answered), ("requested_reads", self.requested), ("answers_sent", self.answers),
         ):  # fmt: skip
             cells[name].count(m, happens)
         with m.If(self.starts):
-            m.d.sync += rtr.bit_select(self.starts_of, 1).eq(self.read_rtr)
+            m.d.sync += rtr.bit_select(turn.starts, 1).eq(self.read_rtr)
         with m.If(self.rtr_answered):
-            m.d.sync += rtr.bit_select(self.rtr_of, 1).eq(0)
+            m.d.sync += rtr.bit_select(turn.rtr, 1).eq(0)
         forget(m, self.clear, rtr)
         return m

@@ -138,7 +138,7 @@ class Turn(wiring.Signature):
 
     Members
     -------
-    of : Out
+    connection : Out
         The connection of the beat at ``i``, of which ``enable`` and ``stopped`` are expected.
     active : Out
         The connection of the checks, of which all other settings, ``buffer`` and ``sink`` are expected; the numbers of
@@ -160,17 +160,18 @@ class Turn(wiring.Signature):
     checked : Out, 1 bit
         A ULPDU of the active connection has been checked. For one cycle.
     dropped : Out, 1 bit
-        A ULPDU of connection ``of`` has been discarded, or passed to the host. For one cycle.
+        A ULPDU of ``connection`` has been discarded, or passed to the host. For one cycle.
     idle : Out, 1 bit
         No ULPDU is in the block.
     """
 
     def __init__(self, connections: int):
-        of = connection_shape(connections)
+        number = connection_shape(connections)
         super().__init__({
-            "of": Out(of), "active": Out(of), "ulpdu_of": Out(of), "note_of": Out(of), "rtr_of": In(of),
-            "settled": In(1), "withdraws": In(1), "withdraws_of": In(of), "returns": Out(connections),
-            "sends_coming": In(connections), "visits": In(1), "visit": In(of), "visited": Out(1),
+            "connection": Out(number), "active": Out(number), "ulpdu_of": Out(number), "note_of": Out(number),
+            "rtr_of": In(number),
+            "settled": In(1), "withdraws": In(1), "withdraws_of": In(number), "returns": Out(connections),
+            "sends_coming": In(connections), "visits": In(1), "visit": In(number), "visited": Out(1),
             "checked": Out(1), "dropped": Out(1), "idle": Out(1),
         })  # fmt: skip
 
@@ -680,7 +681,7 @@ class _Many(_State):
                             | (begins.read(m, r.shown.connection) != ends.read(m, r.shown.connection))),
             realigner.forgets.eq(self.cut & ~realigner.moving),
             Value.cast(reader.clear).eq(r.clear),
-            r.turn.of.eq(reader.of),
+            r.turn.connection.eq(reader.connection),
             r.turn.dropped.eq(reader.ends),
         ]
         done = Signal()

@@ -43,7 +43,7 @@ class RowQueue(wiring.Component):
     Only with many connections, which have a queue each, in block RAM; a row can then be taken 2 cycles after it was
     added, and 2 cycles after a change of ``shown``:
 
-    of : In
+    connection : In
         The connection of the row that is added next.
     shown : In
         The connection of ``o``.
@@ -58,9 +58,10 @@ class RowQueue(wiring.Component):
     def __init__(self, layout: type[data.Struct], depth: int, connections: int = 1):
         self.depth = depth
         self.connections = connections
-        of = connection_shape(connections)
+        number = connection_shape(connections)
         many = {
-            "of": In(of), "shown": In(of), "settled": Out(1), "any": Out(connections), "clear": In(Clear(connections)),
+            "connection": In(number), "shown": In(number), "settled": Out(1), "any": Out(connections),
+            "clear": In(Clear(connections)),
         }  # fmt: skip
         self.widths = {name: field.width for name, field in layout.as_shape()}
         super().__init__({
@@ -92,7 +93,7 @@ class RowQueue(wiring.Component):
         head = Signal(range(2 * self.depth))
         tail = Signal.like(head)
         heads = Cells(m, head, self.connections, self.shown, self.clear)
-        tails = Cells(m, tail, self.connections, self.of, self.clear)
+        tails = Cells(m, tail, self.connections, self.connection, self.clear)
         place = Signal(range(self.depth * self.connections))
         last = Signal.like(tail)  # the end of the queue
         some = Signal()
@@ -111,7 +112,8 @@ class RowQueue(wiring.Component):
             m.submodules[name] = memory = Memory(shape=width, depth=self.depth * self.connections, init=[])
             write, read = memory.write_port(), memory.read_port()
             m.d.comb += [
-                write.addr.eq(Cat(self.next, self.of)), write.data.eq(self.word), write.en.eq(self.fields[name]),
+                write.addr.eq(Cat(self.next, self.connection)), write.data.eq(self.word),
+                write.en.eq(self.fields[name]),
                 read.addr.eq(place), self.o.payload[name].eq(read.data),
             ]  # fmt: skip
         takes = Signal()
@@ -119,6 +121,6 @@ class RowQueue(wiring.Component):
         m.d.comb += [takes.eq(self.o.valid & self.o.ready), ends.eq(takes & ((head + 1)[:len(head)] == last))]
         tails.count(m, self.add)
         heads.count(m, takes)
-        cleared = (ends << self.shown) | (self.clear.now << self.clear.of)
-        m.d.sync += self.any.eq((self.any & ~cleared) | (self.add << self.of))
+        cleared = (ends << self.shown) | (self.clear.now << self.clear.connection)
+        m.d.sync += self.any.eq((self.any & ~cleared) | (self.add << self.connection))
         return m

@@ -39,6 +39,49 @@ class RingPiece(data.StructLayout):
         super().__init__({"bell": 1, "octets": bits, "place": bits, "start": bits})
 
 
+class SampleSettings(wiring.Signature):
+    """What the registers of a sample writer say.
+
+    Members
+    -------
+    enable, drops : Out, 1 bit
+        As in CONTROL. Without ``enable``, samples stall, or with ``drops`` are discarded and not counted.
+    rings : Out, 1 bit
+        Doorbells are sent; otherwise octets count as announced when they are given to the engine.
+    ring_octets, write_octets, bell_octets, bell_ticks : Out, ``bits`` bits
+        As the registers with these names. They do not change while ``enable`` or ``pending`` is 1.
+    """
+
+    def __init__(self, bits: int):
+        flags, numbers = ("enable", "drops", "rings"), ("ring_octets", "write_octets", "bell_octets", "bell_ticks")
+        super().__init__({**dict.fromkeys(flags, Out(1)), **dict.fromkeys(numbers, Out(bits))})
+
+
+class SampleStatus(wiring.Signature):
+    """What the registers of a sample writer show.
+
+    Members
+    -------
+    gap, blocked, pending, busy : Out, 1 bit
+        As in STATUS.
+    bell : Out, 1 bit
+        A doorbell has been transferred.
+    bad_head : Out, 1 bit
+        A head is ignored, because it is behind the head before it or ahead of the octets that were announced.
+    tail : Out, 2 * ``bits`` bits
+        The number of the first octet that has not been given to the engine.
+    freed : Out, ``bits`` bits
+        The head.
+    dropped : Out, 64 bits
+        Samples that have been dropped. The high half follows the low half by 1 cycle.
+    """
+
+    def __init__(self, bits: int):
+        flags = "gap", "blocked", "pending", "busy", "bell", "bad_head"
+        numbers = {"tail": 2 * bits, "freed": bits, "dropped": 64}
+        super().__init__({name: Out(width) for name, width in {**dict.fromkeys(flags, 1), **numbers}.items()})
+
+
 class SampleSchedule(wiring.Component):
     """Counts octets through a buffer of ``octets`` octets and the peer's ring, and decides on each RDMA Write.
 
@@ -70,12 +113,7 @@ class SampleSchedule(wiring.Component):
 
     Members
     -------
-    enable, drops : In, 1 bit
-        As in CONTROL. Without ``enable``, samples stall, or with ``drops`` are discarded and not counted.
-    rings : In, 1 bit
-        Doorbells are sent; otherwise octets count as announced when they are given to the engine.
-    ring_octets, write_octets, bell_octets, bell_ticks : In, ``bits`` bits
-        As the registers with these names. They do not change while ``enable`` or ``pending`` is 1.
+    settings : In, :class:`SampleSettings`
     tick : In, 1 bit
         A tick passes.
     offered : In, 1 bit
@@ -95,18 +133,7 @@ class SampleSchedule(wiring.Component):
         The engine has read all octets of the oldest piece; at least 2 cycles after its transfer.
     record : Out, 128 bits
         The record of the doorbell, constant from its transfer at ``o`` to its ``done``.
-    tail : Out, 2 * ``bits`` bits
-        The number of the first octet that has not been given to the engine.
-    freed : Out, ``bits`` bits
-        The head.
-    dropped : Out, 64 bits
-        Samples that have been dropped. The high half follows the low half by 1 cycle.
-    bell : Out, 1 bit
-        A doorbell has been transferred.
-    bad_head : Out, 1 bit
-        A head is ignored, because it is behind the head before it or ahead of the octets that were announced.
-    gap, blocked, pending, busy : Out, 1 bit
-        As in STATUS.
+    status : Out, :class:`SampleStatus`
 
     """
 
@@ -115,14 +142,12 @@ class SampleSchedule(wiring.Component):
         self.sample = sample
         self.octets = octets
         self.bits = bits
-        flags = "enable", "drops", "rings", "tick", "offered", "head_written", "done"
         super().__init__({
-            **{name: In(1) for name in flags},
-            **{name: In(bits) for name in ("ring_octets", "write_octets", "bell_octets", "bell_ticks", "head")},
-            **{name: Out(1) for name in ("ready", "stores", "bell", "bad_head", "gap", "blocked", "pending", "busy")},
-            "place": Out(range(octets)),
-            "o": Out(stream.Signature(RingPiece(bits))),
-            "record": Out(128), "tail": Out(2 * bits), "freed": Out(bits), "dropped": Out(64),
+            "settings": In(SampleSettings(bits)), "tick": In(1), "offered": In(1),
+            "ready": Out(1), "stores": Out(1), "place": Out(range(octets)),
+            "head": In(bits), "head_written": In(1),
+            "o": Out(stream.Signature(RingPiece(bits))), "done": In(1), "record": Out(128),
+            "status": Out(SampleStatus(bits)),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -154,6 +179,7 @@ class SampleSchedule(wiring.Component):
 
     def _take(self, m):
         """Samples are stored or dropped."""
+        settings, status = self.settings, self.status
         level = Signal(range(self.octets + 1))
         has_room = Signal()
         wanted = Signal()
@@ -163,31 +189,32 @@ class SampleSchedule(wiring.Component):
         dropped_high = Signal(32)
         oldest = self.given.o
         m.d.comb += [
-            has_room.eq((self.octets - level)[self.sample.bit_length() - 1 :].any() & ~self.gap),
-            wanted.eq(self.offered & self.enable),
-            self.ready.eq(self.drops | (self.enable & has_room)),
+            has_room.eq((self.octets - level)[self.sample.bit_length() - 1 :].any() & ~status.gap),
+            wanted.eq(self.offered & settings.enable),
+            self.ready.eq(settings.drops | (settings.enable & has_room)),
             self.stores.eq(wanted & has_room),
             self.place.eq(self.stored),
-            loses.eq(wanted & ~has_room & self.drops),
+            loses.eq(wanted & ~has_room & settings.drops),
             oldest.ready.eq(self.done),
             finished.eq(Mux(self.done & oldest.valid, oldest.payload.octets, 0)),
-            self.busy.eq(oldest.valid),
-            self.dropped.eq(Cat(dropped_low, dropped_high)),
+            status.busy.eq(oldest.valid),
+            status.dropped.eq(Cat(dropped_low, dropped_high)),
         ]
         m.d.sync += [
             level.eq(level + Mux(self.stores, self.sample, 0) - finished),
             self.stored.eq(self.stored + Mux(self.stores, self.sample, 0)),
         ]
         count(m, dropped_low, dropped_high, loses)
-        with m.If(self.gap & ~self.pending):
-            m.d.sync += self.gap.eq(0)
+        with m.If(status.gap & ~status.pending):
+            m.d.sync += status.gap.eq(0)
         with m.Elif(loses):
-            m.d.sync += self.gap.eq(1)
-        with m.If(~loses & ~self.gap):
-            m.d.sync += self.dropped_before.eq(self.dropped)
+            m.d.sync += status.gap.eq(1)
+        with m.If(~loses & ~status.gap):
+            m.d.sync += self.dropped_before.eq(status.dropped)
 
     def _free(self, m):
         """The newest head is compared with the one before it and with what was announced, and becomes ``freed``."""
+        status = self.status
         newest = Signal(self.bits, name="newest_head")
         fresh = Signal(name="head_is_fresh")
         checked = Signal(self.bits, name="checked_head")
@@ -200,29 +227,31 @@ class SampleSchedule(wiring.Component):
             fresh.eq(self.head_written | (fresh & checks)),
             checks.eq(fresh & ~checks),
             checked.eq(newest),
-            advance.eq(newest - self.freed),
-            farthest.eq(self.announced - self.freed),
+            advance.eq(newest - status.freed),
+            farthest.eq(self.announced - status.freed),
         ]
         with m.If(checks):
             with m.If(advance <= farthest):
-                m.d.sync += self.freed.eq(checked)
+                m.d.sync += status.freed.eq(checked)
             with m.Else():
-                m.d.comb += self.bad_head.eq(1)
+                m.d.comb += status.bad_head.eq(1)
 
     def _flush(self, m):
         """The ticks to a flush, and its begin."""
+        settings, status = self.settings, self.status
         ticks = Signal(self.bits, name="ticks_left")
-        m.d.sync += self.pending.eq(self.stored != self.announced)
-        with m.If(self.bell_passes | ~self.pending):
-            m.d.sync += ticks.eq(self.bell_ticks)
+        m.d.sync += status.pending.eq(self.stored != self.announced)
+        with m.If(self.bell_passes | ~status.pending):
+            m.d.sync += ticks.eq(settings.bell_ticks)
         with m.Elif(self.tick & (ticks != 0)):
             m.d.sync += ticks.eq(ticks - 1)
-        late = (ticks == 0) & (self.bell_ticks != 0)
-        with m.If(self.pending & ~self.flushes & (late | self.gap | ~self.enable)):
+        late = (ticks == 0) & (settings.bell_ticks != 0)
+        with m.If(status.pending & ~self.flushes & (late | status.gap | ~settings.enable)):
             m.d.sync += [self.flushes.eq(1), self.flush_end.eq(self.stored)]
 
     def _give(self, m):
         """RDMA Writes and doorbells, one after the other."""
+        settings, status = self.settings, self.status
         piece = self.o.payload
         write_passes = Signal()
         bell_outstanding = Signal()
@@ -231,15 +260,15 @@ class SampleSchedule(wiring.Component):
         m.d.comb += [
             piece.place.eq(self.ring_place),
             piece.start.eq(self.tail_low),
-            self.tail.eq(Cat(self.tail_low, tail_high)),
+            status.tail.eq(Cat(self.tail_low, tail_high)),
             given.bell.eq(piece.bell),
             given.octets.eq(Mux(piece.bell, 0, piece.octets)),
             self.given.i.valid.eq(self.o.valid & self.o.ready),
             write_passes.eq(self.o.valid & self.o.ready & ~piece.bell),
-            self.bell.eq(self.o.valid & self.o.ready & piece.bell),
+            status.bell.eq(self.o.valid & self.o.ready & piece.bell),
         ]
         count(m, self.tail_low, tail_high, Mux(write_passes, piece.octets, 0))
-        with m.If(self.bell_passes | ~self.rings):
+        with m.If(self.bell_passes | ~settings.rings):
             m.d.sync += self.announced.eq(self.tail_low)
         with m.If(self.done & self.given.o.valid & self.given.o.payload.bell):
             m.d.sync += bell_outstanding.eq(0)
@@ -249,6 +278,7 @@ class SampleSchedule(wiring.Component):
 
     def _measure(self, m):
         """Measure what waits, and what the ring has room for, in four cycles."""
+        settings, status = self.settings, self.status
         used = Signal(self.bits)
         to_bell = Signal(self.bits)
         most = Signal(self.bits)
@@ -257,22 +287,22 @@ class SampleSchedule(wiring.Component):
             m.d.sync += [
                 self.this_flushes.eq(self.flushes),
                 self.waiting.eq(Mux(self.flushes, self.flush_end, self.stored) - self.tail_low),
-                used.eq(self.tail_low - self.freed),
-                self.to_end.eq(self.ring_octets - self.ring_place),
+                used.eq(self.tail_low - status.freed),
+                self.to_end.eq(settings.ring_octets - self.ring_place),
                 self.since_bell.eq(self.tail_low - self.announced),
-                most.eq(Mux(self.write_octets > half, half, self.write_octets)),
+                most.eq(Mux(settings.write_octets > half, half, settings.write_octets)),
             ]
             m.next = "Limit"
         with m.State("Limit"):
             m.d.sync += [
-                self.room.eq(self.ring_octets - used),
+                self.room.eq(settings.ring_octets - used),
                 most.eq(Mux(self.to_end < most, self.to_end, most)),
-                to_bell.eq(self.bell_octets - self.since_bell),
-                self.bell_is_due.eq((self.bell_octets != 0) & (self.since_bell >= self.bell_octets)),
+                to_bell.eq(settings.bell_octets - self.since_bell),
+                self.bell_is_due.eq((settings.bell_octets != 0) & (self.since_bell >= settings.bell_octets)),
             ]
             m.next = "Fit"
         with m.State("Fit"):
-            with m.If((self.bell_octets != 0) & (to_bell < most)):
+            with m.If((settings.bell_octets != 0) & (to_bell < most)):
                 m.d.sync += most.eq(to_bell)
             m.next = "Compare"
         with m.State("Compare"):
@@ -284,20 +314,21 @@ class SampleSchedule(wiring.Component):
 
     def _decide(self, m, bell_outstanding):
         """Decide on an RDMA Write or a doorbell, and give it to the engine."""
+        settings, status = self.settings, self.status
         piece = self.o.payload
         with m.State("Decide"):
             fits = self.room >= piece.octets
             some = piece.octets != 0
             blocked = some & Mux(self.this_flushes, self.room == 0, ~self.short & ~fits)
             unannounced = self.since_bell != 0
-            m.d.sync += self.blocked.eq(blocked)
+            m.d.sync += status.blocked.eq(blocked)
             m.next = "Measure"
             with m.If(self.bell_is_due | (unannounced & (blocked | (self.this_flushes & (self.waiting == 0))))):
-                with m.If(self.rings & self.given.i.ready & ~bell_outstanding):
+                with m.If(settings.rings & self.given.i.ready & ~bell_outstanding):
                     m.d.sync += [
                         piece.bell.eq(1),
                         bell_outstanding.eq(1),
-                        self.record.eq(Cat(self.tail, self.dropped_before)),
+                        self.record.eq(Cat(status.tail, self.dropped_before)),
                     ]
                     m.next = "Give"
             with m.Elif(some & self.given.i.ready & ~blocked & (self.this_flushes | ~self.short)):

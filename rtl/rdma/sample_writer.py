@@ -111,28 +111,27 @@ class SampleWriter(wiring.Component):
         self._snoop(m, schedule, registers.HEAD_ADDRESS.value)
         self._work(m, schedule, registers)
 
-        control, status = registers.CONTROL, registers.STATUS
+        control, settings, status = registers.CONTROL, schedule.settings, schedule.status
         m.d.comb += [
-            schedule.enable.eq(control.enable),
-            schedule.drops.eq(control.drops),
-            schedule.rings.eq(control.doorbell != Doorbell.NONE),
+            settings.enable.eq(control.enable),
+            settings.drops.eq(control.drops),
+            settings.rings.eq(control.doorbell != Doorbell.NONE),
             schedule.tick.eq(self.tick),
-            schedule.ring_octets.eq(registers.RING_OCTETS.value),
-            schedule.write_octets.eq(registers.WRITE_OCTETS.value),
-            schedule.bell_octets.eq(registers.BELL_OCTETS.value),
-            schedule.bell_ticks.eq(registers.BELL_TICKS.value),
+            settings.ring_octets.eq(registers.RING_OCTETS.value),
+            settings.write_octets.eq(registers.WRITE_OCTETS.value),
+            settings.bell_octets.eq(registers.BELL_OCTETS.value),
+            settings.bell_ticks.eq(registers.BELL_TICKS.value),
             *registers.show("CAPABILITIES", sample=self.sample.bit_length() - 1, buffer=self.octets.bit_length() - 1),
-            *registers.show("STATUS", gap=schedule.gap, blocked=schedule.blocked, pending=schedule.pending,
-                            busy=schedule.busy),
-            Cat(registers.TAIL_LO.value, registers.TAIL_HI.value).eq(schedule.tail),
-            registers.HEAD.value.eq(schedule.freed),
-            Cat(registers.DROPPED_LO.value, registers.DROPPED_HI.value).eq(schedule.dropped),
+            *registers.show("STATUS", gap=status.gap, blocked=status.blocked, pending=status.pending, busy=status.busy),
+            Cat(registers.TAIL_LO.value, registers.TAIL_HI.value).eq(status.tail),
+            registers.HEAD.value.eq(status.freed),
+            Cat(registers.DROPPED_LO.value, registers.DROPPED_HI.value).eq(status.dropped),
         ]  # fmt: skip
-        m.d.sync += registers.BELLS.value.eq(registers.BELLS.value + schedule.bell)
-        with m.If(schedule.bad_head):
-            m.d.sync += status.bad_head.eq(1)
-        with m.Elif(status.clear_bad_head):
-            m.d.sync += status.bad_head.eq(0)
+        m.d.sync += registers.BELLS.value.eq(registers.BELLS.value + status.bell)
+        with m.If(status.bad_head):
+            m.d.sync += registers.STATUS.bad_head.eq(1)
+        with m.Elif(registers.STATUS.clear_bad_head):
+            m.d.sync += registers.STATUS.bad_head.eq(0)
         return m
 
     def _store(self, m, schedule, hub):

@@ -86,7 +86,7 @@ class Sampler(wiring.Component):
         expose(m, writer, self, ("port", "main", "work", "done", "tick"))
         reset = Signal()
         m.d.comb += [
-            reset.eq(self.clear.now & (self.clear.of == self.connection)),
+            reset.eq(self.clear.now & (self.clear.connection == self.connection)),
             writer.reset.eq(reset),
             self.active.eq(writer.samples.valid & writer.samples.ready),
         ]

@@ -89,9 +89,10 @@ class Turn(wiring.Signature):
     """
 
     def __init__(self, connections: int):
-        of = connection_shape(connections)
+        number = connection_shape(connections)
         super().__init__({
-            "sent_of": Out(of), "ulpdu_of": Out(of), "starts_of": In(of), "shown": In(of), "idle": Out(1),
+            "sent_of": Out(number), "ulpdu_of": Out(number), "starts_of": In(number), "shown": In(number),
+            "idle": Out(1),
         })  # fmt: skip
 
 
@@ -378,8 +379,8 @@ class RdmaSender(wiring.Component):
         fails = Signal()  # this word, or one before it
         spoilt = Signal()  # some octets of the ULPDU have no meaning; the words of the one before it have left
         octets = word.payload.octets
-        of = connection_of(source.payload)
-        failed, ruined = self.status.failed.bit_select(of, 1), x.ruined.bit_select(of, 1)
+        connection = connection_of(source.payload)
+        failed, ruined = self.status.failed.bit_select(connection, 1), x.ruined.bit_select(connection, 1)
         m.d.comb += [
             fails.eq(failed | (moves & memory & self.fault)),
             piece.valid.eq(source.valid & (~memory | self.words.valid)),
@@ -551,11 +552,11 @@ class _Many(_State):
         return [self.sender.segments.wanted.eq(1)]
 
     def pass_on(self, source, piece, word):
-        of, turn = word.payload.note.connection, self.sender.turn
+        connection, turn = word.payload.note.connection, self.sender.turn
         return [
             piece.payload.note.connection.eq(source.payload.connection),
-            self.sender.o.payload.connection.eq(of),
-            turn.ulpdu_of.eq(of),
+            self.sender.o.payload.connection.eq(connection),
+            turn.ulpdu_of.eq(connection),
             turn.sent_of.eq(source.payload.connection),
         ]
 

@@ -93,7 +93,7 @@ class SharedEngine(Blocks):
             m.d.comb += [
                 commands.push.eq(command.push),
                 commands.word.eq(command.value),
-                commands.of.eq(x.page),
+                commands.connection.eq(x.page),
                 x.all_commands_given.eq(1),
             ]
             return
@@ -109,13 +109,14 @@ class SharedEngine(Blocks):
             Value.cast(switch.clear).eq(x.clear),
             commands.push.eq(switch.gives),
             commands.word.eq(switch.given),
-            commands.of.eq(switch.given_connection),
+            commands.connection.eq(switch.given_connection),
             x.all_commands_given.eq(switch.idle),
         ]
 
     def _set(self, m, x):
         """The registers that the host writes."""
         engine, receiver, sender, loader = self._engine, self.receiver, self.sender, self.loader
+        sends, processed = engine.sends, engine.processed
         control, limits = self.registers.CONTROL, self.registers.LIMITS
         shape = data.StructLayout({field.name: 1 for field in BY_NAME["RDMA_CONTROL"].fields})
         flags = Signal(shape)  # in the order of the register
@@ -143,32 +144,32 @@ class SharedEngine(Blocks):
         starts = Signal()
         m.d.comb += [
             starts.eq(control.written & control.word[0] & ~flags.enable),
-            engine.sends_of.eq(x.page),
+            engine.rtr.sends_of.eq(x.page),
             sender.settings.starts.eq(starts),
             sender.turn.starts_of.eq(x.page),
             self.reads.starts.eq(starts),
-            self.reads.starts_of.eq(x.page),
+            self.reads.turn.starts.eq(x.page),
             sender.settings.mulpdu.eq(cells["mulpdu"].read(m, loader.at) ^ _MULPDU),
             receiver.settings.ird.eq(cells["ird"].read(m, receiver.turn.active)),
             loader.may_read.eq(self.reads.outstanding < cells["ord"].read(m, loader.at)),
-            receiver.settings.enable.eq(flags_of(receiver.turn.of).enable),
-            receiver.settings.stopped.eq(x.refused.bit_select(receiver.turn.of, 1)),
+            receiver.settings.enable.eq(flags_of(receiver.turn.connection).enable),
+            receiver.settings.stopped.eq(x.refused.bit_select(receiver.turn.connection, 1)),
             receiver.settings.drops.eq(checked.drops),
             receiver.settings.shut.eq(checked.shut),
             x.memory_failed.eq(receiver.status.failed | sender.status.failed),
             x.refused.eq(receiver.status.refused | receiver.status.passed | sender.status.refused | x.memory_failed),
-            engine.at.eq(loader.at),
+            engine.sending.connection.eq(loader.at),
             loader.runs.eq(sending.enable & ~sending.stop & ~x.refused.bit_select(loader.at, 1)
-                           & engine.room & engine.opens & ~engine.resets),
+                           & engine.sending.room & engine.sending.opens & ~engine.resets),
             sender.settings.runs.eq(loader.runs),
-            engine.blocked.eq(is_blocked(flags_of(engine.blocked_of), engine.blocked_of)),
-            x.blocked.eq(is_blocked(flags, x.page) & engine.sends_waiting.bit_select(x.page, 1)),
-            engine.returns.eq(receiver.turn.returns),
-            engine.checked.eq(receiver.turn.checked),
-            engine.checked_of.eq(receiver.turn.active),
-            engine.dropped.eq(receiver.turn.dropped),
-            engine.dropped_of.eq(receiver.turn.of),
-            receiver.turn.sends_coming.eq(engine.sends_coming),
+            sends.blocked.eq(is_blocked(flags_of(sends.connection), sends.connection)),
+            x.blocked.eq(is_blocked(flags, x.page) & sends.waiting.bit_select(x.page, 1)),
+            sends.returns.eq(receiver.turn.returns),
+            processed.checked.eq(receiver.turn.checked),
+            processed.checked_of.eq(receiver.turn.active),
+            processed.dropped.eq(receiver.turn.dropped),
+            processed.dropped_of.eq(receiver.turn.connection),
+            receiver.turn.sends_coming.eq(sends.coming),
         ]  # fmt: skip
 
     def _join(self, m, x):
@@ -180,13 +181,13 @@ class SharedEngine(Blocks):
             receiver.turn.settled.eq(commands.settled & reads.settled),
             receiver.turn.withdraws.eq(commands.withdraws),
             receiver.turn.withdraws_of.eq(commands.withdraws_of),
-            receiver.turn.rtr_of.eq(engine.rtr_of),
-            reads.loader.eq(loader.at),
-            reads.sender.eq(sender.segments.connection),
-            reads.receiver.eq(receiver.turn.active),
-            reads.placed.eq(receiver.turn.note_of),
-            reads.rtr_of.eq(engine.rtr_of),
-            loader.shown.number.eq(reads.shown_oldest),
+            receiver.turn.rtr_of.eq(engine.rtr.connection),
+            reads.turn.loader.eq(loader.at),
+            reads.turn.sender.eq(sender.segments.connection),
+            reads.turn.receiver.eq(receiver.turn.active),
+            reads.turn.placed.eq(receiver.turn.note_of),
+            reads.turn.rtr.eq(engine.rtr.connection),
+            loader.shown.number.eq(reads.shown.oldest),
             completions.enters_of.eq(receiver.turn.active),
             completions.completes_of.eq(Mux(receiver.completion.skips, receiver.turn.active, receiver.turn.note_of)),
         ]
@@ -207,7 +208,7 @@ class SharedEngine(Blocks):
         self._count(m, x)
         m.d.comb += [
             *(shown.eq(page) for shown in (
-                completions.shown, receiver.shown.connection, sender.turn.shown, reads.shown,
+                completions.shown, receiver.shown.connection, sender.turn.shown, reads.shown.connection,
             )),
             self.loader.shown.connection.eq(page),
             registers.IDENTITY.value.eq(IDENTITY),
@@ -220,8 +221,8 @@ class SharedEngine(Blocks):
             registers.RECEIVED_STAG.value.eq(completions.taken.stag),
             *registers.show(
                 "STATUS", **flags, placing=placed.placing, send_begun=receiver.shown.send_begun,
-                write_begun=receiver.shown.write_begun, sending=sender.status.sending, reads=reads.shown_outstanding,
-                requests=reads.shown_requests,
+                write_begun=receiver.shown.write_begun, sending=sender.status.sending, reads=reads.shown.outstanding,
+                requests=reads.shown.requests,
             ),
             registers.RX_SEND_MSN.value.eq(placed.send_msn),
             registers.RX_READ_MSN.value.eq(placed.read_msn),

@@ -89,11 +89,11 @@ class SharedLoader(wiring.Component):
         self.connections = connections
         self.row_words = request_row_words(lanes)
         self.saved_words = max(1, _SAVED // lanes)
-        of = connection_shape(connections)
+        number = connection_shape(connections)
         super().__init__({
             "words": In(WorkWords(connections)), "requests": In(RequestWords(lanes, reads, connections)),
             "lookup": Out(Request(connections)), "answer": In(Answer(rows * connections)), "step": In(1),
-            "runs": In(1), "at": Out(of), "may_read": In(1), "no_reads": In(1),
+            "runs": In(1), "at": Out(number), "may_read": In(1), "no_reads": In(1),
             "message": Out(stream.Signature(Message)), "fragment": Out(stream.Signature(Fragment)),
             "segments": In(Segments(lanes, connections)),
             "shown": In(ShownRequest(reads, connections)), "idle": Out(1), "clear": In(Clear(connections)),

@@ -4,23 +4,15 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from open_rnic.rtl.lib.buses import Wishbone
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.stream import Buffer
 from open_rnic.rtl.rdma.bursts import Run, RunGatherer, WriteGatherer, check_burst, page_bits
-from open_rnic.rtl.rdma.layouts import MemoryPort, word_bits
+from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, MemoryPort, word_bits
 
-__all__ = ["WishboneMemory", "wishbone_ports"]
+__all__ = ["WishboneMemory"]
 
 INCREMENTING, END = 0b010, 0b111  # CTI
-
-
-def wishbone_ports(lanes: int) -> dict:
-    """The ports of a Wishbone master with words of ``lanes`` lanes, whose addresses count words, as LiteX has them."""
-    return {
-        "wb_cyc": Out(1), "wb_stb": Out(1), "wb_we": Out(1), "wb_adr": Out(word_bits(lanes)), "wb_sel": Out(4 * lanes),
-        "wb_dat_w": Out(32 * lanes), "wb_cti": Out(3), "wb_bte": Out(2),
-        "wb_dat_r": In(32 * lanes), "wb_ack": In(1), "wb_err": In(1),
-    }  # fmt: skip
 
 
 class WishboneMemory(wiring.Component):
@@ -28,11 +20,11 @@ class WishboneMemory(wiring.Component):
 
     Words with consecutive addresses are incrementing bursts (CTI 010, the last cycle 111, BTE 00) of at most ``burst``
     words, which cross no multiple of 4 KiB; see :class:`.RunGatherer`. A memory that ignores CTI acknowledges each word
-    on its own. Runs of writes and of reads have the bus in turn. ``wb_stb`` is 0 within a burst while words that were
+    on its own. Runs of writes and of reads have the bus in turn. ``wb.stb`` is 0 within a burst while words that were
     read wait at ``port``.
 
     A write without octets to write is not sent. A write with ``last`` is transferred at ``port`` when all writes, this
-    one included, have been acknowledged. ``wb_err``, which ends a cycle as ``wb_ack`` does, sets ``fault`` for 1 cycle,
+    one included, have been acknowledged. ``wb.err``, which ends a cycle as ``wb.ack`` does, sets ``fault`` for 1 cycle,
     and for a write ``port.write_fault``; that of a read sets ``port.fault`` with its word. The burst goes on after it.
 
     The bus need not be reset with the engine: bursts that have begun are completed, and the words of all reads that
@@ -45,6 +37,7 @@ class WishboneMemory(wiring.Component):
     ----------
     lanes : width of a word in 32-bit lanes
     burst : words of the longest burst, a power of 2 from 2 to 256. Writes wait in a queue of twice as many words.
+    size : octets of the memory, a power of 2; addresses are taken modulo this number
 
     Members
     -------
@@ -52,21 +45,22 @@ class WishboneMemory(wiring.Component):
         The side of the memory.
     fault : Out, 1 bit
         The bus reports an error.
-    wb_*
-        A Wishbone master; ``wb_adr`` is the number of a word.
+    wb : Out, :class:`.Wishbone`
+        The side of the bus.
 
     """
 
-    def __init__(self, lanes: int, *, burst: int = 16):
+    def __init__(self, lanes: int, *, burst: int = 16, size: int = 1 << ADDRESS_BITS):
         check_lanes(lanes)
         check_burst(burst)
         self.lanes = lanes
         self.burst = burst
-        super().__init__({"port": In(MemoryPort(lanes)), "fault": Out(1), **wishbone_ports(lanes)})
+        self.size = size
+        super().__init__({"port": In(MemoryPort(lanes)), "fault": Out(1), "wb": Out(Wishbone(lanes, word_bits(lanes)))})
 
     def elaborate(self, platform):
         m = Module()
-        port = self.port
+        port, wb = self.port, self.wb
         m.submodules.writes = writes = WriteGatherer(self.lanes, self.burst)
         m.submodules.reads = reads = RunGatherer(self.lanes, self.burst)
         m.submodules.answers = answers = Buffer(data.StructLayout({"data": 32 * self.lanes, "fault": 1}))
@@ -85,7 +79,7 @@ class WishboneMemory(wiring.Component):
         m.d.comb += [
             run.eq(Mux(writing, writes.runs.payload, reads.o.payload)),
             last.eq(beat == run.more),
-            ends.eq(self.wb_stb & (self.wb_ack | self.wb_err)),
+            ends.eq(wb.stb & (wb.ack | wb.err)),
             leaves.eq(ends & last),
         ]
         with m.If(~busy):
@@ -99,25 +93,25 @@ class WishboneMemory(wiring.Component):
             m.d.sync += beat.eq(Mux(last, 0, beat + 1))
 
         m.d.comb += [
-            self.wb_cyc.eq(busy),
-            self.wb_stb.eq(busy & (writing | answers.i.ready)),
-            self.wb_we.eq(writing),
-            self.wb_adr.eq(Cat((run.address[:low] + beat)[:low], run.address[low:])),
-            self.wb_sel.eq(Mux(writing, writes.words.payload.mask, -1)),
-            self.wb_dat_w.eq(writes.words.payload.data),
-            self.wb_cti.eq(Mux(last, END, INCREMENTING)),
+            wb.cyc.eq(busy),
+            wb.stb.eq(busy & (writing | answers.i.ready)),
+            wb.we.eq(writing),
+            wb.adr.eq(Cat((run.address[:low] + beat)[:low], run.address[low:]) & (self.size // (4 * self.lanes) - 1)),
+            wb.sel.eq(Mux(writing, writes.words.payload.mask, -1)),
+            wb.dat_w.eq(writes.words.payload.data),
+            wb.cti.eq(Mux(last, END, INCREMENTING)),
             writes.words.ready.eq(ends & writing),
             writes.runs.ready.eq(leaves & writing),
             reads.o.ready.eq(leaves & ~writing),
             writes.settled.eq(1),
             answers.i.valid.eq(ends & ~writing),
-            answers.i.payload.data.eq(self.wb_dat_r),
-            answers.i.payload.fault.eq(self.wb_err),
+            answers.i.payload.data.eq(wb.dat_r),
+            answers.i.payload.fault.eq(wb.err),
             port.words.valid.eq(answers.o.valid),
             port.words.payload.eq(answers.o.payload.data),
             port.fault.eq(answers.o.payload.fault),
             answers.o.ready.eq(port.words.ready),
-            port.write_fault.eq(ends & writing & self.wb_err),
-            self.fault.eq(ends & self.wb_err),
+            port.write_fault.eq(ends & writing & wb.err),
+            self.fault.eq(ends & wb.err),
         ]
         return m

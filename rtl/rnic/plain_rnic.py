@@ -7,20 +7,20 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.memory_bus import MemoryBus
-from open_rnic.rtl.lib.ports import expose, ports_of
+from open_rnic.rtl.lib.buses import AxiStream
+from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.mac.octet_streams import OctetStreams
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.registers import LinkSource
-from open_rnic.rtl.rdma.axi_memory import AxiMemory, axi_ports
+from open_rnic.rtl.rdma.axi_memory import AxiMemory
 from open_rnic.rtl.rdma.sampling import Samples
-from open_rnic.rtl.rdma.wishbone_memory import WishboneMemory, wishbone_ports
+from open_rnic.rtl.rdma.wishbone_memory import WishboneMemory
 from open_rnic.rtl.rnic.whole_rnic import WholeRnic
 from open_rnic.rtl.tcp.config import Station
 
 __all__ = ["PlainRnic"]
 
-_MASTERS = {MemoryBus.AXI4: (AxiMemory, axi_ports), MemoryBus.WISHBONE: (WishboneMemory, wishbone_ports)}
-_ADDRESSES = {"m_axi_awaddr": 1, "m_axi_araddr": 1, "wb_adr": 4}  # and the octets of which each is the number
+_MANAGERS = {MemoryBus.AXI4: (AxiMemory, "m_axi"), MemoryBus.WISHBONE: (WishboneMemory, "wb")}
 _MDIO = "phy_reset", "mdc", "mdio_o", "mdio_oe", "mdio_i"
 
 
@@ -43,14 +43,16 @@ class PlainRnic(wiring.Component):
     tick : In, 1 bit
         A pulse each millisecond.
     rx_clk, tx_clk : In, 1 bit
-        The clocks of ``s_axis_rx_*`` and ``m_axis_tx_*``: see :class:`.OctetStreams`.
-    s_axis_rx_* : received octets, with ``tdata``, ``tuser`` (an error), ``tlast``, ``tvalid`` and ``tready``
-    m_axis_tx_* : octets to transmit, with ``tdata``, ``tlast``, ``tvalid`` and ``tready``
+        The clocks of ``s_axis_rx`` and ``m_axis_tx``: see :class:`.OctetStreams`.
+    s_axis_rx : In, :class:`.AxiStream` without ``tkeep``
+        Received octets; ``tuser`` is an error.
+    m_axis_tx : Out, :class:`.AxiStream` without ``tkeep``
+        Octets to transmit.
     phy_reset, mdc, mdio_o, mdio_oe, mdio_i
         See :class:`.PhyControl`. The link counts as up at 1 Gb/s unless a host says otherwise.
-    s_axis_samples_*
-        From the fabric: a sample of 32 bits in each beat, with ``tdata``, ``tvalid`` and ``tready``.
-    m_axi_* or wb_*
+    s_axis_samples : In, :class:`.AxiStream` without ``tkeep`` and ``tlast``
+        From the fabric: a sample of 32 bits in each beat.
+    m_axi or wb : Out, :class:`.Axi4` or :class:`.Wishbone`
         The memory; see :class:`.AxiMemory` and :class:`.WishboneMemory`.
     memory_fault : Out, 1 bit
         The memory has reported an error since ``rst``.
@@ -75,40 +77,33 @@ class PlainRnic(wiring.Component):
             self.streams, clock_hz, PhySettings(), source=LinkSource.FIXED, connections=connections, ring=ring,
             memory=memory, outside=True, samples=Samples.PORT, period=Fraction(clock_hz, baud), station=station,
         )  # fmt: skip
-        self.memory = memory
-        master, ports = _MASTERS[memory_bus]
-        self.master = master(1)
-        self.memory_ports = ports(1)
-        of_phy = self.rnic.signature.members
+        manager, self.bus = _MANAGERS[memory_bus]
+        self.manager = manager(1, size=memory)
+        of_phy, of_memory = self.rnic.signature.members, self.manager.signature.members
         super().__init__({
             "tick": In(1), "rx_clk": In(1), "tx_clk": In(1),
-            "s_axis_rx_tdata": In(8), **{f"s_axis_rx_{name}": In(1) for name in ("tuser", "tlast", "tvalid")},
-            "s_axis_rx_tready": Out(1),
-            "m_axis_tx_tdata": Out(8), "m_axis_tx_tlast": Out(1), "m_axis_tx_tvalid": Out(1), "m_axis_tx_tready": In(1),
+            "s_axis_rx": In(AxiStream(8, keep=False, user=1)),
+            "m_axis_tx": Out(AxiStream(8, keep=False)),
             **{name: of_phy[name] for name in _MDIO},
-            "s_axis_samples_tdata": In(32), "s_axis_samples_tvalid": In(1), "s_axis_samples_tready": Out(1),
-            **self.memory_ports, "memory_fault": Out(1),
+            "s_axis_samples": In(AxiStream(32, keep=False, last=False)),
+            self.bus: of_memory[self.bus], "memory_fault": Out(1),
             "uart_rx": In(1, init=1), "uart_tx": Out(1, init=1), "irq": Out(1), "active": Out(1),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.rnic = rnic = self.rnic
-        m.submodules.memory = memory = self.master
+        m.submodules.memory = memory = self.manager
         wiring.connect(m, rnic.memory, memory.port)
-        expose(m, memory, self, (name for name in self.memory_ports if name not in _ADDRESSES))
-        ours = ports_of(self)
-        for path, address in ports_of(memory).items():
-            if path[0] in _ADDRESSES:
-                m.d.comb += ours[path].eq(address & (self.memory // _ADDRESSES[path[0]] - 1))
+        expose(m, memory, self, [self.bus])
         expose(m, rnic, self, (*_MDIO, "irq", "active"))
         m.d.comb += [
             rnic.tick.eq(self.tick),
             rnic.rx.eq(self.uart_rx),
             self.uart_tx.eq(rnic.tx),
-            rnic.samples.payload.eq(self.s_axis_samples_tdata),
-            rnic.samples.valid.eq(self.s_axis_samples_tvalid),
-            self.s_axis_samples_tready.eq(rnic.samples.ready),
+            rnic.samples.payload.eq(self.s_axis_samples.tdata),
+            rnic.samples.valid.eq(self.s_axis_samples.tvalid),
+            self.s_axis_samples.tready.eq(rnic.samples.ready),
         ]
         with m.If(memory.fault):
             m.d.sync += self.memory_fault.eq(1)
@@ -117,14 +112,14 @@ class PlainRnic(wiring.Component):
         m.d.comb += [
             streams.rx_clk.eq(self.rx_clk),
             streams.tx_clk.eq(self.tx_clk),
-            streams.rx_data.eq(self.s_axis_rx_tdata),
-            streams.rx_error.eq(self.s_axis_rx_tuser),
-            streams.rx_last.eq(self.s_axis_rx_tlast),
-            streams.rx_valid.eq(self.s_axis_rx_tvalid),
-            self.m_axis_tx_tdata.eq(streams.tx_data),
-            self.m_axis_tx_tlast.eq(streams.tx_last),
-            self.m_axis_tx_tvalid.eq(streams.tx_valid),
-            self.s_axis_rx_tready.eq(streams.rx_ready),
-            streams.tx_ready.eq(self.m_axis_tx_tready),
+            streams.rx_data.eq(self.s_axis_rx.tdata),
+            streams.rx_error.eq(self.s_axis_rx.tuser),
+            streams.rx_last.eq(self.s_axis_rx.tlast),
+            streams.rx_valid.eq(self.s_axis_rx.tvalid),
+            self.m_axis_tx.tdata.eq(streams.tx_data),
+            self.m_axis_tx.tlast.eq(streams.tx_last),
+            self.m_axis_tx.tvalid.eq(streams.tx_valid),
+            self.s_axis_rx.tready.eq(streams.rx_ready),
+            streams.tx_ready.eq(self.m_axis_tx.tready),
         ]
         return m

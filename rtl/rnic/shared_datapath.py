@@ -137,8 +137,8 @@ class SharedDatapath(wiring.Component):
             event.valid.eq(streams.event.valid | entered.valid),
             streams.event.ready.eq(event.ready),
             entered.ready.eq(event.ready & ~streams.event.valid),
-            streams.state_of.eq(mpa.directions.of),
-            self.watcher.state_of.eq(mpa.directions.of),
+            streams.state_of.eq(mpa.directions.connection),
+            self.watcher.state_of.eq(mpa.directions.connection),
             mpa.directions.tx.eq(streams.state),
             mpa.directions.rx.eq(self.watcher.state),
         ]
@@ -158,17 +158,13 @@ class SharedDatapath(wiring.Component):
         connect(m, mpa.rx_ulpdu, rx_buffer.i)
         connect(m, rx_buffer.o, engine.rx_ulpdu)
         connect(m, engine.host_rx, streams.passed)
+        connect(m, mpa.rtr, engine.rtr)
         connect(m, watcher.words, streams.words)
         self._watch(m, streams, self._account(m))
         m.d.comb += [
             watcher.show.eq(self.show),
             self.octets.eq(watcher.octets),
             self.finished.eq(watcher.finished.bit_select(self.show, 1)),
-            engine.rtr_of.eq(mpa.rtr.of),
-            engine.rtr_received.eq(mpa.rtr.received),
-            engine.rtr_answered.eq(mpa.rtr.answered),
-            mpa.rtr.sends_of.eq(engine.sends_of),
-            engine.rtr_sends.eq(mpa.rtr.sends),
             engine.resets.eq(mpa.resets),
             Value.cast(engine.clear).eq(mpa.clear),
         ]
@@ -181,52 +177,52 @@ class SharedDatapath(wiring.Component):
 
         A Send waits until that is known of all before it. Returns a bit for each connection: something became known.
         """
-        mpa, engine, watcher = self.mpa, self.engine, self.watcher
+        mpa, engine, watcher, reports = self.mpa, self.engine, self.watcher, self.engine.processed
         given = Signal(8)
-        counts = [Cells(m, given, self.connections, watcher.watch, mpa.clear)]
+        counts = [Cells(m, given, self.connections, watcher.watch.connection, mpa.clear)]
         counts[0].count(m, watcher.gives)
         processed = Signal(self.connections)
         for name, now, of in (
-            ("checked", engine.checked, engine.checked_of), ("dropped", engine.dropped, engine.dropped_of),
+            ("checked", reports.checked, reports.checked_of), ("dropped", reports.dropped, reports.dropped_of),
             ("consumed", mpa.reports.consumed, mpa.reports.received_of),
         ):  # fmt: skip
             counts.append(Cells(m, Signal(8, name=name), self.connections, of, mpa.clear))
             counts[-1].count(m, now)
-        ends = [each.read(m, watcher.watch) for each in counts[1:]]
+        ends = [each.read(m, watcher.watch.connection) for each in counts[1:]]
         unchecked = Signal()
         m.d.comb += [
-            processed.eq((engine.checked << engine.checked_of) | (engine.dropped << engine.dropped_of)
+            processed.eq((reports.checked << reports.checked_of) | (reports.dropped << reports.dropped_of)
                     | (mpa.reports.consumed << mpa.reports.received_of)),
             unchecked.eq(given != (ends[0] + ends[1] + ends[2])[:8]),
-            watcher.unchecked.eq(unchecked),
+            watcher.watch.unchecked.eq(unchecked),
         ]  # fmt: skip
-        m.d.sync += engine.sends_coming.eq(
-            (engine.sends_coming & ~processed) | ((watcher.gives & watcher.gives_send) << watcher.watch)
+        m.d.sync += engine.sends.coming.eq(
+            (engine.sends.coming & ~processed) | ((watcher.gives & watcher.gives_send) << watcher.watch.connection)
         )
-        forget(m, mpa.clear, engine.sends_coming)
+        forget(m, mpa.clear, engine.sends.coming)
         return processed
 
     def _watch(self, m, streams, processed):
         """What the watcher must know of a connection to give its octets, and when it visits one again."""
         mpa, engine, watcher = self.mpa, self.engine, self.watcher
         m.d.comb += [
-            watcher.watched.eq(mpa.watch.settings),
-            mpa.watch.of.eq(watcher.watch),
-            watcher.failed.eq(mpa.watch.failed),
-            engine.blocked_of.eq(watcher.watch),
-            watcher.holds.eq(engine.blocked),
+            watcher.watch.settings.eq(mpa.watch.settings),
+            mpa.watch.connection.eq(watcher.watch.connection),
+            watcher.watch.failed.eq(mpa.watch.failed),
+            engine.sends.connection.eq(watcher.watch.connection),
+            watcher.watch.holds.eq(engine.sends.blocked),
             Value.cast(watcher.clear).eq(mpa.clear),
             watcher.accept.eq(Mux(mpa.resets, 0, self.accept & ~streams.has_ulpdu)),
-            engine.sends_waiting.eq(watcher.sends_waiting),
+            engine.sends.waiting.eq(watcher.sends_waiting),
         ]
         # The watcher visits a connection again when something about it has changed.
         accepted = Signal(self.connections)
         returned = Signal(self.connections)
         m.d.sync += [
             accepted.eq(watcher.accept),
-            returned.eq(engine.returns),
-            watcher.stirs.eq(
-                (watcher.accept ^ accepted) | (engine.returns ^ returned) | processed
+            returned.eq(engine.sends.returns),
+            watcher.changed.eq(
+                (watcher.accept ^ accepted) | (engine.sends.returns ^ returned) | processed
                 | (mpa.reports.fails << mpa.reports.received_of)
                 | ((self.bus.ack & self.bus.write) << self.bus.address[8:])
             ),
@@ -243,16 +239,17 @@ class SharedDatapath(wiring.Component):
         connect(m, queue.o, mpa.tx_ulpdu)
 
         has_room = self._has_room(m, queue)
+        sending = engine.sending
         m.d.comb += [
             mpa.room.eq(self.room),
             mpa.tx_mpa.eq(streams.is_mpa),
-            engine.room.eq(has_room(engine.at) & streams.is_mpa.bit_select(engine.at, 1)),
+            sending.room.eq(has_room(sending.connection) & streams.is_mpa.bit_select(sending.connection, 1)),
             streams.room.eq(has_room(streams.sending_of)),
-            mpa.opens[0].of.eq(engine.at),
-            engine.opens.eq(mpa.opens[0].passes),
-            mpa.opens[1].of.eq(streams.sending_of),
+            mpa.opens[0].connection.eq(sending.connection),
+            sending.opens.eq(mpa.opens[0].passes),
+            mpa.opens[1].connection.eq(streams.sending_of),
             streams.opens.eq(mpa.opens[1].passes),
-            mpa.sending.of.eq(streams.sending_of),
+            mpa.sending.connection.eq(streams.sending_of),
             streams.sending.eq(mpa.sending.settings),
             streams.resets.eq(mpa.resets),
             Value.cast(streams.clear).eq(mpa.clear),

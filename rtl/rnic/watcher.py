@@ -47,6 +47,26 @@ class _Seen(data.StructLayout):
         })  # fmt: skip
 
 
+class Watch(wiring.Signature):
+    """A connection, and the state that decides on its octets.
+
+    Members
+    -------
+    connection : Out
+    settings : In, :class:`.Watched`
+    unchecked : In, 1 bit
+        FPDUs of it have been given, and not been checked: a Send waits for them.
+    failed : In, 1 bit
+        The octets of it are discarded.
+    holds : In, 1 bit
+        FPDUs of it with Sends wait, and all octets behind them.
+    """
+
+    def __init__(self, connections: int):
+        flags = dict.fromkeys(("unchecked", "failed", "holds"), In(1))
+        super().__init__({"connection": Out(connection_shape(connections)), "settings": In(Watched), **flags})
+
+
 class Watcher(wiring.Component):
     """Reads :class:`.ReceiveRings` for MPA, which processes whole FPDUs only, connection after connection.
 
@@ -68,22 +88,15 @@ class Watcher(wiring.Component):
     rings : In, :func:`.shown_octets` with :class:`Tag`
     accept : In, 1 bit for each connection
         The host wants octets.
-    watch : Out
-    watched : In, :class:`.Watched`
-        The settings of the connection ``watch``.
-    unchecked : In, 1 bit
-        FPDUs of it have been given, and not been checked: a Send waits for them.
-    failed : In, 1 bit
-        The octets of it are discarded.
-    holds : In, 1 bit
-        FPDUs of it with Sends wait, and all octets behind them.
+    watch : Out, :class:`Watch`
+        The connection whose octets are looked at.
     sends_waiting : Out, 1 bit for each connection
-        A Send, of which all octets are there, waits because of ``holds`` alone.
+        A Send, of which all octets are there, waits because of ``watch.holds`` alone.
     gives : Out, 1 bit
-        A train of connection ``watch`` begins. For one cycle.
+        A train of connection ``watch.connection`` begins. For one cycle.
     gives_send : Out, 1 bit
         With ``gives``, it carries a Send that is not an RTR.
-    stirs : In, 1 bit for each connection
+    changed : In, 1 bit for each connection
         One of its inputs, or of its settings, has changed.
     clear : In, :class:`.Clear`
         The connection is in stream mode again, and no octet has passed. Only while ``idle``.
@@ -131,8 +144,7 @@ class Watcher(wiring.Component):
         each = connections
         super().__init__({
             "rings": In(shown_octets(connections, size, Tag(connections), lanes)),
-            "accept": In(each), "watch": Out(index), "watched": In(Watched), "unchecked": In(1),
-            "failed": In(1), "holds": In(1), "stirs": In(each), "clear": In(Clear(connections)),
+            "accept": In(each), "watch": Out(Watch(connections)), "changed": In(each), "clear": In(Clear(connections)),
             "sends_waiting": Out(each), "gives": Out(1), "gives_send": Out(1),
             "trains": Out(stream.Signature(Train(lanes, connections))),
             "enters": Out(stream.Signature(index)), "state_of": In(index), "state": Out(DirectionState),
@@ -213,7 +225,7 @@ class Watcher(wiring.Component):
             write_word.en.eq(streams),
             write_lane.data.eq(read.payload.data[:32]),
             write_lane.en.eq(looks),
-            word.addr.eq(self.words.of),
+            word.addr.eq(self.words.connection),
             self.words.word.eq(word.data),
             lane.addr.eq(self._at),
             self._lane.eq(lane.data),
@@ -221,7 +233,7 @@ class Watcher(wiring.Component):
         m.d.sync += [
             self.words.full.eq(self.words.full & ~self.words.pop | (streams << tag.connection)),
             self._wakes.eq((self._wakes & ~(self._leaves << self._next)) | (looks << tag.connection) | self.words.pop
-                           | self.stirs | self.rings.changes | (self._stays << self._at)),
+                           | self.changed | self.rings.changes | (self._stays << self._at)),
         ]
         came = Signal(2)  # first lanes and words for the host, modulo 2
         all_came = Cells(m, came, self.connections, tag.connection, self.clear)
@@ -257,7 +269,7 @@ class Watcher(wiring.Component):
             self.rings.look_at.eq(self._at),
             self.state.eq(self._states.read(m, self.state_of)),
             self.enters.payload.eq(self._at),
-            self.watch.eq(self._at),
+            self.watch.connection.eq(self._at),
             self.rings.reads.payload.tag.connection.eq(self._at),
         ]
         first, has_all, has_next, next_place = self._measure(m)
@@ -327,7 +339,7 @@ class Watcher(wiring.Component):
 
     def _see(self, m):
         """Load what the visit decides on, and count the lanes of the FPDU."""
-        rings, watched, seen, lane, state = self.rings, self.watched, self._seen, self._lane, self._rows.state
+        rings, watched, seen, lane, state = self.rings, self.watch.settings, self._seen, self._lane, self._rows.state
         lanes = self._lanes
         announced = Signal(16)  # ULPDU_Length
         left = Signal(15)  # lanes behind the last marker that has been counted
@@ -342,7 +354,7 @@ class Watcher(wiring.Component):
                 seen.room.eq(watched.stream_octets - self._passed),
                 seen.known.eq(self._known),
                 seen.sends.eq(~lane[23] & lane[24:28].matches(*SENDS) & (announced >= UNTAGGED_OCTETS) & ~is_rtr),
-                seen.unchecked.eq(self.unchecked),
+                seen.unchecked.eq(self.watch.unchecked),
                 seen.too_long.eq((announced > watched.maximum) | (announced > self.size - 64)),
                 lanes.eq((announced + 2 + 3 + 4)[2:]),
                 left.eq((announced + 2 + 3 + 4)[2:]),
@@ -376,7 +388,7 @@ class Watcher(wiring.Component):
         is_mpa = self._state == DirectionState.MPA
         with m.If(self.rings.begins):
             pass
-        with m.Elif(self._rows.state.lost | self.failed):
+        with m.Elif(self._rows.state.lost | self.watch.failed):
             m.d.comb += kind.eq(_Kind.DISCARD)
             with m.If(seen.available != 0):
                 m.next = "Read"
@@ -401,7 +413,7 @@ class Watcher(wiring.Component):
             m.d.comb += [self._kind.eq(_Kind.TRAIN), self._few.eq(first)]
             m.d.sync += state.lost.eq(1)
             m.next = "Read"
-        with m.Elif(has_all & seen.sends & (self.holds | seen.unchecked)):
+        with m.Elif(has_all & seen.sends & (self.watch.holds | seen.unchecked)):
             m.d.comb += self._waits_for_buffer.eq(~seen.unchecked)
         with m.Elif(has_all):
             self._all_asked.write(m, Cat(self._asked.looks, self._asked.words, ~self._asked.used))

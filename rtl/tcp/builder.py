@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.lib.stream import swap_octets
+from open_rnic.rtl.tcp.ring import RingRead
 
 __all__ = ["Builder"]
 
@@ -25,8 +26,8 @@ class Builder(wiring.Component):
         A write is accepted.
     idle : Out, 1 bit
         No segment is being built: a whole header would be accepted without much delay.
-    reads, reads_from, reads_octets, reads_of : Out
-        As in :class:`.SendRings`, with the opposite direction.
+    read : Out, :class:`.RingRead`
+        The payload.
     i : In, stream of :class:`.Packet`
         The octets that are read.
     o : Out, stream of :class:`.Packet` with ``destination`` (32 bits) and ``length`` (16 bits)
@@ -37,8 +38,7 @@ class Builder(wiring.Component):
         super().__init__({
             **{name: In(1) for name in ("destination", "length", "word", "payload_from", "payload")},
             "value": In(32), "connection": In(index_bits), "ready": Out(1), "idle": Out(1),
-            "reads": Out(1), "reads_from": Out(32), "reads_octets": Out(16), "reads_of": Out(index_bits),
-            "i": In(packet(1)), "o": Out(packet(1, destination=32, length=16)),
+            "read": Out(RingRead(index_bits)), "i": In(packet(1)), "o": Out(packet(1, destination=32, length=16)),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -54,8 +54,8 @@ class Builder(wiring.Component):
             fixed.last.eq(closes),
             self.ready.eq(~closes & ~opened & (~holds | self.o.ready | ~self.word)),
             self.idle.eq(~holds),
-            self.reads_octets.eq(self.value),
-            self.reads_of.eq(self.connection),
+            self.read.octets.eq(self.value),
+            self.read.connection.eq(self.connection),
         ]
         with m.If(self.ready):
             with m.If(self.destination):
@@ -63,12 +63,12 @@ class Builder(wiring.Component):
             with m.If(self.length):
                 m.d.sync += fixed.length.eq(self.value)
             with m.If(self.payload_from):
-                m.d.sync += self.reads_from.eq(self.value)
+                m.d.sync += self.read.place.eq(self.value)
             with m.If(self.word):
                 m.d.sync += [held.eq(self.value), holds.eq(1)]
             with m.If(self.payload):
                 m.d.sync += [closes.eq(self.value == 0), opened.eq(self.value != 0)]
-                m.d.comb += self.reads.eq(self.value != 0)
+                m.d.comb += self.read.start.eq(self.value != 0)
         passes = Signal()  # the payload passes
         with m.If(passes):
             m.d.comb += [

@@ -190,11 +190,8 @@ class TcpEngine(wiring.Component):
             self.express.destination.eq(tuples.peer_address),
             self.express.valid.eq(send_rings.stored),
             self.express.beat.eq(send_rings.beat),
-            send_rings.reads.eq(builder.reads),
-            send_rings.reads_from.eq(builder.reads_from),
-            send_rings.reads_octets.eq(builder.reads_octets),
-            send_rings.reads_of.eq(builder.reads_of),
         ]
+        connect(m, builder.read, send_rings.read)
         self._ports(m, sequencer, (tuples, receive_rings, send_rings, builder))
         wanted = self._status(m, sequencer, send_rings)
         self._events(m, program, sequencer, loader, tuples, receive_rings, send_rings, builder, wanted)

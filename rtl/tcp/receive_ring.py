@@ -95,7 +95,7 @@ class ReceiveRings(wiring.Component):
         self.finishing = Signal()  # as does one of ``finish``
         self.begins = Signal()  # a connection begins anew
         write = data.StructLayout({
-            "of": self.connection.shape(), "due": self.size.bit_length(), "delivers": 1, "finishes": 1,
+            "connection": self.connection.shape(), "due": self.size.bit_length(), "delivers": 1, "finishes": 1,
         })  # fmt: skip
         self.given = Signal(write)  # the write that waits
         self.gives = Signal()  # its payload has been given to the memory
@@ -174,7 +174,7 @@ class ReceiveRings(wiring.Component):
         m.d.comb += [
             self.begins.eq(self.begin_receive & self.ready),
             self.gives.eq(waits & self.at_rest & room),
-            self.given.of.eq(due_of),
+            self.given.connection.eq(due_of),
             self.given.due.eq(due),
             self.given.delivers.eq(self.delivering),
             self.given.finishes.eq(self.finishing),
@@ -200,15 +200,15 @@ class ReceiveRings(wiring.Component):
         m.d.comb += [
             shown.begins.eq(begins & (self.connection == shown.look_at)),
             write_limit.en.eq((self.settles & settled.delivers) | begins),
-            write_limit.addr.eq(Mux(begins, self.connection, settled.of)),
+            write_limit.addr.eq(Mux(begins, self.connection, settled.connection)),
             write_limit.data.eq(Mux(begins, self.value, settled.due)),
             head.addr.eq(shown.look_at),
             limit.addr.eq(shown.look_at),
             shown.available.eq(limit.data - head.data),
         ]
-        m.d.sync += shown.changes.eq(self.settles << settled.of)
+        m.d.sync += shown.changes.eq(self.settles << settled.connection)
         with m.If(self.settles & settled.finishes):
-            m.d.sync += shown.ended.bit_select(settled.of, 1).eq(1)
+            m.d.sync += shown.ended.bit_select(settled.connection, 1).eq(1)
 
         # What is read is no longer there for the next read, but belongs to the ring until it has left.
         asked, place = shown.reads.payload, reader.i.payload
@@ -245,15 +245,17 @@ class ReceiveRings(wiring.Component):
         waiting = Signal(self.connections)  # connections with octets of which the program does not know
         turn = Signal.like(self.connection)
         left, is_fresh = o.payload.tag.noted, Signal()
-        of = left.connection
+        read_of = left.connection
+        adds = Signal()  # to octets of which the program does not know
         leaves = Signal()
         m.d.comb += [
-            is_fresh.eq((eras.bit_select(of, 1) == left.era) & ~(begins & (self.connection == of))),
+            is_fresh.eq((eras.bit_select(read_of, 1) == left.era) & ~(begins & (self.connection == read_of))),
             leaves.eq(o.valid & o.ready & o.payload.last & ~left.keeps & is_fresh),
-            before.addr.eq(of),
+            before.addr.eq(read_of),
             oldest.addr.eq(turn),
-            write.addr.eq(of),
-            write.data.eq(Mux(waiting.bit_select(of, 1) & ~(self.noted & (turn == of)), before.data, 0) + left.octets),
+            write.addr.eq(read_of),
+            adds.eq(waiting.bit_select(read_of, 1) & ~(self.noted & (turn == read_of))),
+            write.data.eq(Mux(adds, before.data, 0) + left.octets),
             write.en.eq(leaves),
             self.taken.eq(waiting.bit_select(turn, 1)),
             self.taken_of.eq(turn),
@@ -264,6 +266,6 @@ class ReceiveRings(wiring.Component):
         with m.If(self.noted):
             m.d.sync += waiting.bit_select(turn, 1).eq(0)
         with m.If(leaves):
-            m.d.sync += waiting.bit_select(of, 1).eq(1)
+            m.d.sync += waiting.bit_select(read_of, 1).eq(1)
         with m.If(begins):
             m.d.sync += waiting.bit_select(self.connection, 1).eq(0)

@@ -8,7 +8,25 @@ from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.lib.rotate import rotate_lanes
 from open_rnic.rtl.lib.stream import Fifo
 
-__all__ = ["AheadReader", "PacketReader", "RingReader", "RingWriter"]
+__all__ = ["AheadReader", "PacketReader", "RingRead", "RingReader", "RingWriter"]
+
+
+class RingRead(wiring.Signature):
+    """An order to read octets of a connection's ring.
+
+    Members
+    -------
+    start : Out, 1 bit
+        Read; for one cycle.
+    place : Out, 32 bits
+        The number of the first octet.
+    octets : Out, 16 bits
+        Their number, at least 1.
+    connection : Out
+    """
+
+    def __init__(self, index):
+        super().__init__({"start": Out(1), "place": Out(32), "octets": Out(16), "connection": Out(index)})
 
 
 class RingWriter(wiring.Component):

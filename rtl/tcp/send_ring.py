@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.layouts import Packet, packet
 from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.tcp.config import RingMemory
-from open_rnic.rtl.tcp.ring import AheadReader, RingReader, RingWriter
+from open_rnic.rtl.tcp.ring import AheadReader, RingRead, RingReader, RingWriter
 from open_rnic.rtl.tcp.ring_memory import WriteQueue, connect_memory, memory_members
 
 __all__ = ["ROOM", "SendRings"]
@@ -50,8 +50,8 @@ class SendRings(wiring.Component):
         A beat of it has been written.
     spoilt : Out, 1 bit
         The packet is discarded.
-    reads, reads_from, reads_octets, reads_of : In
-        Read ``reads_octets`` octets of the connection ``reads_of``, from number ``reads_from`` on.
+    read : In, :class:`.RingRead`
+        Read these octets.
     o : Out, stream of :class:`.Packet`
         The octets that are read.
     memory, memory_failed
@@ -69,7 +69,7 @@ class SendRings(wiring.Component):
             "room": Out(connections),
             "queued": Out(1), "count": Out(16), "queued_of": Out(index), "noted": In(1),
             "begins": Out(1), "stored": Out(1), "beat": Out(Packet(1)), "spoilt": Out(1),
-            "reads": In(1), "reads_from": In(32), "reads_octets": In(16), "reads_of": In(index), "o": Out(packet(1)),
+            "read": In(RingRead(index)), "o": Out(packet(1)),
             **memory_members(memory),
         })  # fmt: skip
         # The packet that is written.
@@ -101,12 +101,12 @@ class SendRings(wiring.Component):
         m.submodules.reader = reader = RingReader(self.size)
         ring = Signal.like(self.connection, name="ring_read")
         m.d.comb += [
-            reader.start.eq(self.reads), reader.place.eq(self.reads_from), reader.length.eq(self.reads_octets),
+            reader.start.eq(self.read.start), reader.place.eq(self.read.place), reader.length.eq(self.read.octets),
             reader.word.eq(port.data), port.en.eq(reader.read), port.addr.eq(Cat(reader.address, ring)),
             self.o.payload.eq(reader.o.payload), self.o.valid.eq(reader.o.valid), reader.o.ready.eq(self.o.ready),
         ]  # fmt: skip
-        with m.If(self.reads):
-            m.d.sync += ring.eq(self.reads_of)
+        with m.If(self.read.start):
+            m.d.sync += ring.eq(self.read.connection)
 
     def _read_ahead(self, m, queue, reader):
         """Read what is asked for when the packets that have been queued before it can be read."""
@@ -124,10 +124,10 @@ class SendRings(wiring.Component):
         ]
         m.d.sync += flushed.eq(self._flushes)
         count_up_down(m, unsettled, flushed, queue.settles)
-        with m.If(self.reads):
+        with m.If(self.read.start):
             m.d.sync += [
                 waits.eq(1), ahead.eq(unsettled + flushed - queue.settles),
-                asked.place.eq(self.reads_from), asked.length.eq(self.reads_octets), asked.tag.eq(self.reads_of),
+                asked.place.eq(self.read.place), asked.length.eq(self.read.octets), asked.tag.eq(self.read.connection),
             ]  # fmt: skip
         with m.Else():
             with m.If(queue.settles & (ahead != 0)):

@@ -153,7 +153,7 @@ class Engine:
     ):
         self.dut = dut
         self._edge = RisingEdge(dut.clk)
-        for name in ("bus__request", "reset", "rtr_sends", "rtr_received", "rtr_answered", "fabric__valid"):
+        for name in ("bus__request", "reset", "rtr__sends", "rtr__received", "rtr__answered", "fabric__valid"):
             if hasattr(dut, name):
                 getattr(dut, name).value = 0
         self.memory = Memory(dut, idle, busy)

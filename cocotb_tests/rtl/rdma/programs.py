@@ -205,15 +205,15 @@ class Both(Engine):
 
     async def rtrs(self, received, sent):
         """Have these RTRs received and sent."""
-        self.dut.rtr_sends.value = sent
+        self.dut.rtr__sends.value = sent
         self.twin.engine.rtr_sent(sent)
         if received is not Rtr.NONE:
             self.twin.engine.rtr_received(received, 18)
-            await self._pulse(self.dut.rtr_received, received)
+            await self._pulse(self.dut.rtr__received, received)
 
     async def rtr_is_answered(self):
         self.twin.engine.rtr_answered()
-        await self._pulse(self.dut.rtr_answered, 1)
+        await self._pulse(self.dut.rtr__answered, 1)
 
     async def _pulse(self, signal, value):
         signal.value = value

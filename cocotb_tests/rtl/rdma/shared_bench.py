@@ -39,9 +39,9 @@ class SharedBench:
         self.bus, self.rtrs, self.turn = Lock(), Lock(), Lock()
         dut.bus__request.value = dut.resets.value = 0
         dut.clear.value = 1
-        dut.rtr_sends.value = dut.rtr_received.value = dut.rtr_answered.value = dut.rtr_of.value = 0
-        dut.sends_coming.value = dut.sends_waiting.value = 0
-        dut.room.value = dut.opens.value = 1
+        dut.rtr__sends.value = dut.rtr__received.value = dut.rtr__answered.value = dut.rtr__connection.value = 0
+        dut.sends__coming.value = dut.sends__waiting.value = 0
+        dut.sending__room.value = dut.sending__opens.value = 1
         self.room = (1 << connections) - 1
         self.memory = Memory(dut, idle, busy, connections)
         self.rx, self.host_tx = Source(dut, "rx_ulpdu", idle), Source(dut, "host_tx", idle)
@@ -60,7 +60,7 @@ class SharedBench:
         self.dut.clear.value = 0
 
     async def _show_room(self) -> None:
-        at, room, half, shown = self.dut.at, self.dut.room, FallingEdge(self.dut.clk), None
+        at, room, half, shown = self.dut.sending__connection, self.dut.sending__room, FallingEdge(self.dut.clk), None
         while True:
             await half
             if shown != (shown := self.room >> level(at) & 1):
@@ -77,7 +77,7 @@ class SharedBench:
             sends = _is_send(end.rx.queue[0][0])
             stays = sends and not end.unchecked and await self._blocked(end.n)
             waiting = waiting & ~(1 << end.n) | stays << end.n
-            self.dut.sends_waiting.value = waiting
+            self.dut.sends__waiting.value = waiting
             if stays or end.unchecked >= (1 if sends else 3) or self.turn.locked():
                 await self.edge
                 continue
@@ -97,20 +97,21 @@ class SharedBench:
                     await self.rx.drained()
 
     async def _blocked(self, n: int) -> bool:
-        self.dut.blocked_of.value = n
+        self.dut.sends__connection.value = n
         await Timer(1, "step")
-        return bool(self.dut.blocked.value)
+        return bool(self.dut.sends__blocked.value)
 
     def _show_coming(self) -> None:
-        self.dut.sends_coming.value = sum(end.sends_coming << end.n for end in self.ends)
+        self.dut.sends__coming.value = sum(end.sends_coming << end.n for end in self.ends)
 
     async def _watch(self) -> None:
         dut, now = self.dut, (0, 0)
         while True:
             await self.edge  # ``blocked`` knows the ULPDU a cycle later, as would a register of the watcher
             (checked, dropped), now = now, (
-                level(dut.checked) and 1 << level(dut.checked_of), level(dut.dropped) and 1 << level(dut.dropped_of)
-            )  # fmt: skip
+                level(dut.processed__checked) << level(dut.processed__checked_of),
+                level(dut.processed__dropped) << level(dut.processed__dropped_of),
+            )
             for end in self.ends if checked | dropped else ():
                 if done := (checked >> end.n & 1) + (dropped >> end.n & 1):
                     end.unchecked -= done
@@ -253,7 +254,7 @@ class Connection(Both):
         if register.name == "COMMAND" and value is not None:
             value = self._moved(value)
         async with self.shared.bus:
-            self.dut.rtr_sends.value = self.rtr_sends
+            self.dut.rtr__sends.value = self.rtr_sends
             return await access_register(self.dut, self.n << 8 | register.address >> 2 & 0xFF, value)
 
     def _moved(self, word: int) -> int:
@@ -276,11 +277,11 @@ class Connection(Both):
         self.twin.engine.rtr_sent(sent)
         if received is not Rtr.NONE:
             self.twin.engine.rtr_received(received, 18)
-            await self._pulse(self.dut.rtr_received, received)
+            await self._pulse(self.dut.rtr__received, received)
 
     async def _pulse(self, signal, value):
         async with self.shared.rtrs:
-            self.dut.rtr_of.value = self.n
+            self.dut.rtr__connection.value = self.n
             await super()._pulse(signal, value)
 
     async def reset(self):

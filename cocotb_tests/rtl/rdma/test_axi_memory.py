@@ -44,8 +44,8 @@ class Bus:
 
     async def channel(self, ctx, name, fields, into):
         stall = now_and_then(random.Random(self.rng.random()), self.chance)
-        valid, ready = (getattr(self.dut, f"m_axi_{name}{each}") for each in ("valid", "ready"))
-        fields = [getattr(self.dut, f"m_axi_{each}") for each in fields]
+        valid, ready = (getattr(self.dut.m_axi, f"{name}{each}") for each in ("valid", "ready"))
+        fields = [getattr(self.dut.m_axi, each) for each in fields]
         while True:
             if pause := next(stall):
                 await pass_cycles(ctx, pause)
@@ -103,11 +103,11 @@ class Bus:
                         self.octets[address] = data >> 8 * n & 0xFF
                         error |= address in self.faulty
             await self.respond(ctx, due)
-            ctx.set(self.dut.m_axi_bresp, SLVERR if error else 0)
-            ctx.set(self.dut.m_axi_bvalid, 1)
-            await until(ctx, self.dut.m_axi_bready)
+            ctx.set(self.dut.m_axi.bresp, SLVERR if error else 0)
+            ctx.set(self.dut.m_axi.bvalid, 1)
+            await until(ctx, self.dut.m_axi.bready)
             self.unanswered -= 1
-            ctx.set(self.dut.m_axi_bvalid, 0)
+            ctx.set(self.dut.m_axi.bvalid, 0)
 
     async def r(self, ctx):
         while True:
@@ -120,12 +120,12 @@ class Bus:
                 await self.respond(ctx, due)
                 error = any(address in self.faulty for address in beat)
                 data = sum(self.octets.get(each, 0) << 8 * n for n, each in enumerate(beat))
-                ctx.set(self.dut.m_axi_rdata, ~data if error else data)
-                ctx.set(self.dut.m_axi_rresp, SLVERR if error else 0)
-                ctx.set(self.dut.m_axi_rlast, number == len(beats) - 1)
-                ctx.set(self.dut.m_axi_rvalid, 1)
-                await until(ctx, self.dut.m_axi_rready)
-                ctx.set(self.dut.m_axi_rvalid, 0)
+                ctx.set(self.dut.m_axi.rdata, ~data if error else data)
+                ctx.set(self.dut.m_axi.rresp, SLVERR if error else 0)
+                ctx.set(self.dut.m_axi.rlast, number == len(beats) - 1)
+                ctx.set(self.dut.m_axi.rvalid, 1)
+                await until(ctx, self.dut.m_axi.rready)
+                ctx.set(self.dut.m_axi.rvalid, 0)
 
     def run(self, main, *others, cycles=60_000):
         run(self.dut, main, self.clock, self.aw, self.w, self.ar, self.b, self.r, *others, cycles=cycles)
@@ -151,22 +151,23 @@ def test_a_burst_of_two_and_one_outstanding_write():
 def test_a_write_and_a_read_in_each_cycle(step):
     """Also if no address follows the one before, and while many bursts are outstanding."""
     dut = AxiMemory(1)
+    axi = dut.m_axi
     given, read = [], []
 
     async def main(ctx):
         unanswered = 0
-        for ready in ("m_axi_awready", "m_axi_wready", "m_axi_arready"):
-            ctx.set(getattr(dut, ready), 1)
+        for ready in (axi.awready, axi.wready, axi.arready):
+            ctx.set(ready, 1)
         ctx.set(dut.port.read.valid, 1)
         ctx.set(dut.port.write.valid, 1)
         for number in range(600):
             ctx.set(dut.port.read.payload, step * number)
             ctx.set(dut.port.write.payload, {"address": step * number, "data": number, "mask": 0xF, "last": 0})
-            ctx.set(dut.m_axi_bvalid, unanswered > 4)
+            ctx.set(axi.bvalid, unanswered > 4)
             unanswered -= unanswered > 4
             _, *takes, w, data, last, ar, address, length = await ctx.tick(
-                dut.port.read.ready, dut.port.write.ready, dut.m_axi_wvalid, dut.m_axi_wdata, dut.m_axi_wlast,
-                dut.m_axi_arvalid, dut.m_axi_araddr, dut.m_axi_arlen,
+                dut.port.read.ready, dut.port.write.ready, axi.wvalid, axi.wdata, axi.wlast,
+                axi.arvalid, axi.araddr, axi.arlen,
             )  # fmt: skip
             assert all(takes)
             unanswered += w and last

@@ -43,7 +43,7 @@ class Windowed(wiring.Component):
                 wiring.connect(m, window.main, wiring.flipped(mine))
             elif name in ("irq",):
                 m.d.comb += mine.eq(its)
-            elif name in ("reset", "rtr_sends", "rtr_received", "rtr_answered"):
+            elif name in ("reset",):
                 m.d.comb += its.eq(mine)
             elif name != "bus":
                 wiring.connect(m, wiring.flipped(mine), its)

@@ -366,9 +366,9 @@ async def an_rtr_has_the_first_msn(dut):
     await end.start()
     await end.region(STAG, AT, LENGTH)
     for rtr in (Rtr.SEND, Rtr.READ):
-        dut.rtr_received.value = rtr
+        dut.rtr__received.value = rtr
         await end.cycles(1)
-    dut.rtr_received.value = Rtr.NONE
+    dut.rtr__received.value = Rtr.NONE
     await end.buffer(0x3000, 10)
     end.receive(Untagged(Opcode.SEND, 0, 2, 0, True, b"octets"), request(2, ReadRequest(1, 2, 3, STAG, 4)))
     assert await end.segments() == [Tagged(Opcode.RDMA_READ_RESPONSE, 1, 2, True, end.memory.get(AT + 4, 3))]

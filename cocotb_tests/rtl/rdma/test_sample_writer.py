@@ -561,8 +561,8 @@ def test_numbers_of_octets_wrap():
 
     async def main(ctx):
         schedule = bench.dut.schedule
-        for number in ("stored", "announced", "tail_low", "freed"):
-            ctx.set(getattr(schedule, number), start)
+        for number in (schedule.stored, schedule.announced, schedule.tail_low, schedule.status.freed):
+            ctx.set(number, start)
         bench.head = bench.written = bench.arrived = bench._tail = start
         await bench.start(ctx, WRITE_OCTETS=32, BELL_OCTETS=64)
         await bench.offer(ctx, 200)

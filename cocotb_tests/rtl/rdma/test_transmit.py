@@ -268,7 +268,7 @@ async def a_fence_waits_for_all_reads(dut):
 async def an_rtr_of_this_end_has_the_first_msn(dut, rtr):
     """A Read RTR counts against the ORD until it is answered, and no fence waits for it."""
     end = Engine(dut)
-    dut.rtr_sends.value = rtr
+    dut.rtr__sends.value = rtr
     await end.start(ord=1)
     assert await end.field("reads") == (rtr is Rtr.READ)
     await end.work(Opcode.SEND, (0x1000, 5), fence=True)
@@ -277,9 +277,9 @@ async def an_rtr_of_this_end_has_the_first_msn(dut, rtr):
     assert send.msn == 1 + (rtr is Rtr.SEND)
     if rtr is Rtr.READ:
         assert not asked
-        dut.rtr_answered.value = 1
+        dut.rtr__answered.value = 1
         await end.cycles(1)
-        dut.rtr_answered.value = 0
+        dut.rtr__answered.value = 0
         asked = await end.segments()
     assert [each.msn for each in asked] == [1 + (rtr is Rtr.READ)]
 

@@ -44,11 +44,11 @@ class Bus:
 
     def answer(self, ctx, number=None, error=False):
         """Acknowledge the word in the next cycle."""
-        ctx.set(self.dut.wb_ack, number is not None and not error)
-        ctx.set(self.dut.wb_err, error)
+        ctx.set(self.dut.wb.ack, number is not None and not error)
+        ctx.set(self.dut.wb.err, error)
         octets = () if number is None else self.word(number)
         data = sum(self.octets.get(octet, 0) << 8 * n for n, octet in enumerate(octets))
-        ctx.set(self.dut.wb_dat_r, ~data if error else data)
+        ctx.set(self.dut.wb.dat_r, ~data if error else data)
 
     def wait(self):
         return self.latency + (self.rng.randrange(9) if self.rng.random() < self.chance else 0)
@@ -58,7 +58,7 @@ class Bus:
         answered, wait, length, inside = None, self.wait(), 0, None
         while True:
             _, cyc, stb, we, number, sel, data, cti, bte = await ctx.tick(
-                dut.wb_cyc, dut.wb_stb, dut.wb_we, dut.wb_adr, dut.wb_sel, dut.wb_dat_w, dut.wb_cti, dut.wb_bte
+                dut.wb.cyc, dut.wb.stb, dut.wb.we, dut.wb.adr, dut.wb.sel, dut.wb.dat_w, dut.wb.cti, dut.wb.bte
             )
             self.now += 1
             assert cyc or not stb

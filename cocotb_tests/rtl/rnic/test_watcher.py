@@ -35,7 +35,8 @@ class WatchedRings(wiring.Component):
         self.watcher = Watcher(connections, SIZE, lanes or 1)
         self.parts = {"watcher": self.watcher}
         members = dict(self.watcher.signature.members)
-        del members["watched"]
+        of_watch = self.watcher.watch.signature.members
+        members["watch"] = Out(wiring.Signature({name: each for name, each in of_watch.items() if name != "settings"}))
         self.slow = SlowMemory(connections * SIZE, latency, seed) if latency else None
         if not lanes:
             self.parts["rings"] = ReceiveRings(connections, SIZE, Tag(connections), RingMemory() if latency else None)
@@ -54,10 +55,15 @@ class WatchedRings(wiring.Component):
         if self.slow is not None:
             m.submodules.slow = self.slow
             connect(m, self.parts["rings"].memory, self.slow.port)
-        m.d.comb += self.watcher.watched.eq(Array(self.settings)[self.watcher.watch])
+        watch = self.watcher.watch
+        m.d.comb += [
+            self.watch.connection.eq(watch.connection),
+            watch.settings.eq(Array(self.settings)[watch.connection]),
+            *(getattr(watch, name).eq(getattr(self.watch, name)) for name in ("unchecked", "failed", "holds")),
+        ]
         for part in self.parts.values():
             for name, member in part.signature.members.items():
-                if name not in self.signature.members:
+                if name == "watch" or name not in self.signature.members:
                     continue
                 if member.is_signature:
                     inner, outer = getattr(part, name), flipped(getattr(self, name))
@@ -112,7 +118,8 @@ class Bench:
         self.dut = dut
         self.streams = streams
         self.sink = Sink(dut, "trains", backpressure or stalls(0.2))
-        for name in ("failed", "holds", "stirs", "clear", "unchecked", "words__pop", "show", "words__of", "state_of"):
+        for name in ("watch__failed", "watch__holds", "watch__unchecked", "changed", "clear", "words__pop", "show",
+                     "words__connection", "state_of"):  # fmt: skip
             getattr(dut, name).value = 0
         dut.enters__ready.value = 1
         self.stirred = 0
@@ -185,13 +192,13 @@ class Bench:
     async def _stir(self):
         while True:
             await RisingEdge(self.dut.clk)
-            self.dut.stirs.value, self.stirred = self.stirred, 0
+            self.dut.changed.value, self.stirred = self.stirred, 0
 
     async def _flag(self):
         dut = self.dut
         while True:
             for name, flags in self.flags.items():
-                getattr(dut, name).value = flags >> int(dut.watch.value) & 1
+                getattr(dut, f"watch__{name}").value = flags >> int(dut.watch__connection.value) & 1
             await FallingEdge(dut.clk)
 
     async def _note(self):
@@ -219,7 +226,7 @@ class Bench:
         dut = self.dut
         while True:
             number = random.randrange(len(self.streams))
-            dut.words__of.value = number
+            dut.words__connection.value = number
             dut.words__pop.value = 0
             await FallingEdge(dut.clk)
             if int(dut.words__full.value) >> number & 1:

@@ -14,7 +14,9 @@ from amaranth.lib import wiring
 from open_rnic.cocotb_tests.harness import bench, simulate
 from open_rnic.cocotb_tests.rtl.tcp.test_rate import SIDES, Both, expose, outside
 from open_rnic.host_driver.devices.sim.cocotbext_axi import AxiBus, AxiRam
-from open_rnic.rtl.rdma.axi_memory import AxiMemory, axi_ports
+from open_rnic.rtl.lib.buses import Axi4
+from open_rnic.rtl.rdma.axi_memory import AxiMemory
+from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
 from open_rnic.rtl.rnic.linked_rnic import LinkedRnic
 from open_rnic.rtl.rnic.rnic import Rnic
 from open_rnic.rtl.tcp.config import EngineConfig, RingMemory
@@ -35,7 +37,7 @@ class AxiPair(wiring.Component):
         config = EngineConfig(send_ring=RING, receive_ring=RING, memory=RingMemory(**PLACES))
         self.paths = {side: NetworkPath(CONNECTIONS, config) for side in SIDES}
         super().__init__({
-            **{f"{bus}_{name.removeprefix('m_')}": member for bus in BUSES for name, member in axi_ports(1).items()},
+            **{f"{bus}_axi": wiring.Out(Axi4(1, ADDRESS_BITS)) for bus in BUSES},
             **{side: wiring.Out(outside(path)) for side, path in self.paths.items()},
         })
 
@@ -47,9 +49,7 @@ class AxiPair(wiring.Component):
             for kind in KINDS:
                 m.submodules[f"{side}_{kind}"] = memory = AxiMemory(1)
                 wiring.connect(m, getattr(path, f"{kind}_memory"), memory.port)
-                for name, member in axi_ports(1).items():
-                    inner, outer = getattr(memory, name), getattr(self, f"{side}_{kind}_{name.removeprefix('m_')}")
-                    m.d.comb += outer.eq(inner) if member.flow is wiring.Out else inner.eq(outer)
+                wiring.connect(m, memory.m_axi, wiring.flipped(getattr(self, f"{side}_{kind}_axi")))
         return m
 
 

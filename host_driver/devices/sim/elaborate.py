@@ -26,15 +26,19 @@ class _Files:
 def to_rtlil(component: Any, platform: Any = None, **options: Any) -> str:
     """Return a component as RTLIL without source locations; ``options`` as in ``amaranth.back.rtlil.convert``.
 
-    Without a platform, the component may call ``platform.add_file`` for modules in Verilog, which follow those of the
-    component.
+    The ports of the module have the names of :func:`.named_ports`. Without a platform, the component may call
+    ``platform.add_file`` for modules in Verilog, which follow those of the component.
 
     Without the garbage collector, which would take a third of the time.
     """
     from amaranth.back import rtlil
 
+    from open_rnic.rtl.lib.ports import named_ports
+
     files = _Files()
     options = {"name": "top", "emit_src": False} | options
+    if "ports" not in options:
+        options["ports"] = named_ports(component)
     with not_collected():
         text = str(rtlil.convert(component, platform=platform or files, **options))
     return "\n".join([text, *map(_from_verilog, files.files.values())]) if files.files else text

@@ -7,6 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import AlignedBeat, CheckedUlpdu, StreamBeat
+from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.lib.stream import Buffer, Fifo, Stage
 from open_rnic.rtl.mpa.rx.delineator import Delineator
 from open_rnic.rtl.mpa.rx.fpdu_checker import ROOM, FpduChecker
@@ -51,11 +52,7 @@ class Segment(wiring.Component):
         for number, (name, block) in enumerate(self.blocks.items()):
             m.submodules[name] = block
             port = getattr(self, name)
-            for member, each in block.signature.members.items():
-                if member not in ("i", "o"):
-                    inner, outer = getattr(block, member), getattr(port, member)
-                    m.d.comb += inner.eq(outer) if each.flow is In else outer.eq(inner)
-
+            expose(m, block, port, (each for each in block.signature.members if each not in ("i", "o")))
             begins, ends = self.first == number, self.last == number
             m.d.comb += [
                 block.i.payload.eq(port.i.payload),

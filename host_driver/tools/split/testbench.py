@@ -36,7 +36,7 @@ async def run(dut: Any, case: dict[str, Any]) -> dict[str, Any]:
         for comes in (1, 0):
             dut.fence__report.value = Report.const({"rtr": comes}).as_bits()
             await rig.step()
-        while not dut.fence__open.value:
+        while not dut.fence__state__open.value:
             await rig.step()
         began = rig.cycle
     await rig.settle(source)

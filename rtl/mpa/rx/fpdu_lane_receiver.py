@@ -66,33 +66,33 @@ class LaneReceiver(wiring.Component):
         m = Module()
         m.submodules.given = given = ReadyBuffer(self.o.payload.shape())
         wiring.connect(m, given.o, wiring.flipped(self.o))
-        goes = given.i.ready  # registered; all stages stall while it is 0
-        m.d.comb += self.i.ready.eq(goes)
+        moves = given.i.ready  # registered; all stages stall while it is 0
+        m.d.comb += self.i.ready.eq(moves)
         lane = _Lane()
-        train_begins = self._locate(m, goes, lane)
-        self._delimit(m, goes, lane, train_begins)
-        beat = self._gather(m, goes, lane)
+        train_begins = self._locate(m, moves, lane)
+        self._delimit(m, moves, lane, train_begins)
+        beat = self._gather(m, moves, lane)
         findings = self._check(m, lane)
-        judged = self._judge(m, goes, beat, lane.length, findings)
+        judged = self._judge(m, moves, beat, lane.length, findings)
         self._send(m, judged, given.i)
         if self._many:
             m.d.comb += self.idle.eq(~(lane.there | beat["valid"] | judged.valid | given.o.valid))
         return m
 
-    def _locate(self, m, goes, lane):
+    def _locate(self, m, moves, lane):
         """First stage: is the lane a marker? Return whether it is the first one of a train."""
         started = Signal()
         place = Signal(range(INTERVAL))  # lanes since the last place of a marker
         train_begins = Signal(init=1)
         if self._many:
-            with m.If(goes & self.i.valid):
+            with m.If(moves & self.i.valid):
                 m.d.sync += train_begins.eq(self.i.payload.last)
             lane_place = Mux(train_begins, self.i.payload.place, place)
         else:
             lane_place = place
             with m.If(~started):
                 m.d.sync += place.eq(self.start)
-        with m.If(goes):
+        with m.If(moves):
             m.d.sync += [
                 lane.there.eq(self.i.valid),
                 lane.word.eq(self.i.payload.data),
@@ -102,21 +102,21 @@ class LaneReceiver(wiring.Component):
                 m.d.sync += [started.eq(1), place.eq(lane_place + 1)]
         return train_begins
 
-    def _delimit(self, m, goes, lane, train_begins):
+    def _delimit(self, m, moves, lane, train_begins):
         """Second stage: the lane's place in its FPDU."""
         stopped = Signal()
         announced = Signal(16)
         if self._many:
             maximum = Signal(16, reset_less=True)
             resumes = Signal()  # the lane is the first of a train
-            with m.If(goes):
+            with m.If(moves):
                 m.d.sync += [maximum.eq(self.maximum), resumes.eq(train_begins)]
-            m.d.comb += lane.comes.eq(goes & lane.there & (resumes | ~stopped))
+            m.d.comb += lane.comes.eq(moves & lane.there & (resumes | ~stopped))
             with m.If(lane.comes):
                 m.d.sync += stopped.eq(0)
         else:
             maximum = self.maximum
-            m.d.comb += lane.comes.eq(goes & lane.there & ~stopped)
+            m.d.comb += lane.comes.eq(moves & lane.there & ~stopped)
         m.d.comb += [announced.eq(swap_octets(lane.word[:16])), lane.too_long.eq(announced > maximum)]
         with m.If(lane.comes):
             m.d.sync += lane.fresh.eq(lane.ends & ~lane.is_marker)
@@ -133,7 +133,7 @@ class LaneReceiver(wiring.Component):
             with m.Else():
                 m.d.sync += [lane.left.eq(lane.left - 1), lane.ends.eq(lane.left == 2)]
 
-    def _gather(self, m, goes, lane):
+    def _gather(self, m, moves, lane):
         """Beats of the ULPDU, from the third octet of the FPDU on. The last beat is sent with the CRC's lane."""
         upper = Signal(16, reset_less=True)
         beat = Signal(32, reset_less=True)
@@ -145,7 +145,7 @@ class LaneReceiver(wiring.Component):
             with m.If(~lane.ends | lane.tail):
                 m.d.sync += beat.eq(upper | (lane.word[:16] << 16))
         whole = lane.tail | lane.ends | (lane.left != 2)
-        with m.If(goes):
+        with m.If(moves):
             m.d.sync += [
                 gives.eq(lane.comes & ~lane.is_marker & Mux(lane.begins, lane.too_long, whole)),
                 last.eq(lane.begins | lane.ends),
@@ -183,7 +183,7 @@ class LaneReceiver(wiring.Component):
         return {"good": crc == apply(WORD, ONES), "astray": astray, "pointer": first_astray, "size": size,
                 "markers": marks}  # fmt: skip
 
-    def _judge(self, m, goes, beat, length, findings):
+    def _judge(self, m, moves, beat, length, findings):
         """Third stage: the verdict. The comparison of the CRC takes a cycle."""
         judged = Signal(data.StructLayout({
             "valid": 1, "data": 32, "last": 1, "over": 1, "good": 1, "astray": 1, "length": 16, "pointer": 16,
@@ -196,12 +196,12 @@ class LaneReceiver(wiring.Component):
                 before = enable, connection
                 enable = Signal(name=f"enable_{stage}", reset_less=True)
                 connection = Signal.like(self.i.payload.connection, name=f"connection_{stage}", reset_less=True)
-                with m.If(goes):
+                with m.If(moves):
                     m.d.sync += [enable.eq(before[0]), connection.eq(before[1])]
-            with m.If(goes):
+            with m.If(moves):
                 m.d.sync += judged.connection.eq(connection)
         facts = {**beat, **findings, "good": findings["good"] | ~enable, "length": length, "empty": length == 0}
-        with m.If(goes):
+        with m.If(moves):
             m.d.sync += [judged[name].eq(fact) for name, fact in facts.items()]
         return judged
 

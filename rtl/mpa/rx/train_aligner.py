@@ -51,16 +51,16 @@ class TrainAligner(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        goes = Signal()  # all stages go on
-        m.d.sync += goes.eq(self.o.room)
-        m.d.comb += self.i.ready.eq(goes)
-        located = self._locate(m, goes)
-        closed = self._close(m, goes, located)
-        held = self._join(m, goes, closed)
+        moves = Signal()  # all stages go on
+        m.d.sync += moves.eq(self.o.room)
+        m.d.comb += self.i.ready.eq(moves)
+        located = self._locate(m, moves)
+        closed = self._close(m, moves, located)
+        held = self._join(m, moves, closed)
         m.d.comb += self.idle.eq(~(located.valid | closed.valid | held | self.o.valid))
         return m
 
-    def _locate(self, m, goes):
+    def _locate(self, m, moves):
         """First stage: the lane that is a marker. There is at most one in a beat."""
         lanes, given = self.lanes, self.i.payload
         located = Signal(data.StructLayout({
@@ -75,7 +75,7 @@ class TrainAligner(wiring.Component):
             place.eq(Mux(begins, given.place, next_place)),
             count.eq(Mux(given.last, given.octets[2:], lanes)),
         ]
-        with m.If(goes):
+        with m.If(moves):
             m.d.sync += [
                 located.valid.eq(self.i.valid),
                 located.first.eq(begins),
@@ -89,7 +89,7 @@ class TrainAligner(wiring.Component):
                 m.d.sync += [begins.eq(given.last), next_place.eq(place + lanes)]
         return located
 
-    def _close(self, m, goes, located):
+    def _close(self, m, moves, located):
         """Second stage: the marker leaves its place, and the lanes behind it move down."""
         lanes, marker = self.lanes, located.marker
         words = [located.data.word_select(n, 32) for n in range(lanes)]
@@ -101,7 +101,7 @@ class TrainAligner(wiring.Component):
         first_word = Mux(marker[0], words[1], words[0])
         length = Signal(16)
         m.d.comb += length.eq(swap_octets(first_word[:16]))
-        with m.If(goes):
+        with m.If(moves):
             m.d.sync += [
                 closed.data.eq(Cat(
                     Mux(marker[:n + 1].any(), words[min(n + 1, lanes - 1)], words[n]) for n in range(lanes)
@@ -117,7 +117,7 @@ class TrainAligner(wiring.Component):
                     m.d.sync += [closed.place.eq(n), closed.marker.eq(words[n])]
         return closed
 
-    def _join(self, m, goes, given):
+    def _join(self, m, moves, given):
         """Third stage: lanes are put behind those that are held. Return whether some are held."""
         lanes, o = self.lanes, self.o.payload
         held = Signal(32 * lanes, reset_less=True)
@@ -137,7 +137,7 @@ class TrainAligner(wiring.Component):
             sends.eq(final | over),
         ]
         turned = rotate_lanes(m, given.data, base[:(lanes - 1).bit_length()])
-        with m.If(goes & arrives):
+        with m.If(moves & arrives):
             m.d.sync += [
                 held.eq(Cat(
                     Mux((base > n) & ~over, held.word_select(n, 32), turned.word_select(n, 32)) for n in range(lanes)
@@ -146,12 +146,12 @@ class TrainAligner(wiring.Component):
                 final.eq(given.last | (given.first & given.too_long)),
                 stopped.eq(given.first & given.too_long),
             ]
-        with m.Elif(goes & final):
+        with m.Elif(moves & final):
             m.d.sync += [count.eq(0), final.eq(0)]
-        fpdu = self._measure(m, given, goes & arrives & given.first, goes & sends)
-        self._mark(m, goes, given, arrives, base, over, final)
+        fpdu = self._measure(m, given, moves & arrives & given.first, moves & sends)
+        self._mark(m, moves, given, arrives, base, over, final)
         m.d.sync += [
-            self.o.valid.eq(goes & sends),
+            self.o.valid.eq(moves & sends),
             o.data.eq(Cat(
                 *(Mux(count > n, held.word_select(n, 32), turned.word_select(n, 32)) for n in range(lanes)),
                 turned[:16],
@@ -185,7 +185,7 @@ class TrainAligner(wiring.Component):
         ]
         return fpdu
 
-    def _mark(self, m, goes, given, arrives, base, over, final):
+    def _mark(self, m, moves, given, arrives, base, over, final):
         """The marker that was cut out precedes a lane of the beat that is sent, or of a later one."""
         lanes, o = self.lanes, self.o.payload
         marked = Signal()  # a marker precedes lane ``place``
@@ -197,14 +197,14 @@ class TrainAligner(wiring.Component):
             has_marker.eq((marked & ~final) | given.marked),
             marker_place.eq(Mux(marked & ~final, place, base + given.place)),
         ]
-        with m.If(goes & arrives):
+        with m.If(moves & arrives):
             m.d.sync += [
                 marked.eq(has_marker & (~over | (marker_place >= lanes))),
                 place.eq(Mux(over, marker_place - lanes, marker_place)),
             ]
             with m.If(given.marked):
                 m.d.sync += marker.eq(given.marker)
-        with m.Elif(goes & final):
+        with m.Elif(moves & final):
             m.d.sync += marked.eq(0)
         m.d.sync += [
             o.marked.eq(marked | (given.marked & ~final)),

@@ -8,7 +8,7 @@ from open_rnic.rtl.formats.layouts import SINK, Packet, TxUlpdu, carried
 from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.lib.copies import choose, parts_of
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_field, connection_shape
+from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_field, connection_shape, only_many
 from open_rnic.rtl.lib.stream import ReadyBuffer
 from open_rnic.rtl.mpa.events import Event, report
 from open_rnic.rtl.mpa.rtr import Report
@@ -17,9 +17,37 @@ from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator, Ulpdu
 from open_rnic.rtl.mpa.tx.visits import Visits
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
-__all__ = ["Fence"]
+__all__ = ["Fence", "Passes"]
 
 _PASSES = 2  # readers of ``passes``
+
+
+class FenceState(wiring.Signature):
+    """The state of a fence.
+
+    Members
+    -------
+    open : Out, 1 bit
+        The fence is open.
+    stopped : Out, 1 bit
+        Nothing more is sent.
+    asked : Out, 1 bit
+        A Read RTR has been sent.
+    connection, asked_of : In
+        Only with many connections: that of ``open`` and ``stopped``, and that of ``asked``.
+    """
+
+    def __init__(self, connections: int):
+        number = connection_shape(connections)
+        many = only_many(connections, {"connection": In(number), "asked_of": In(number)})
+        super().__init__({"open": Out(1), "stopped": Out(1), "asked": Out(1), **many})
+
+
+class Passes(wiring.Signature):
+    """Whether the host's ULPDUs of ``connection`` (In) pass, or are discarded, and do not wait: ``passes`` (Out)."""
+
+    def __init__(self, connections: int):
+        super().__init__({"connection": In(connection_shape(connections)), "passes": Out(1)})
 
 
 class Fence(wiring.Component):
@@ -67,22 +95,14 @@ class Fence(wiring.Component):
     failed : In, 1 bit
     sink : In, 96 bits
         From :class:`.RtrDetector`.
-    open : Out, 1 bit
-        The fence is open.
-    asked : Out, 1 bit
-        A Read RTR has been sent.
+    state : Out, :class:`FenceState`
     rtr_sent : Out, 1 bit
         The RTR ``settings.rtr_send`` has been sent. A Send RTR has used MSN 1 of queue 0, a Read RTR has used MSN 1 of
         queue 1.
-    stopped : Out, 1 bit
-        Nothing more is sent.
     event : Out, :class:`.Event`
         FENCE_OPEN, RTR_SENT, RESPONSE_SENT, TERMINATE_SENT, ERROR.
 
-    Only with many connections, where ``open``, ``asked`` and ``stopped`` are 1 cycle late, and ``rtr_sent`` is missing:
-
-    state_of, asked_of : In
-        The connections of ``open`` and ``stopped``, and of ``asked``.
+    Only with many connections, where ``state`` is 1 cycle late, and ``rtr_sent`` is missing:
 
     connection : Out
         The active connection. The settings are expected to be those of this connection, ``maximum`` and
@@ -90,13 +110,11 @@ class Fence(wiring.Component):
     rdmap_next : In, 1 bit
         CONFIG.rdmap of the connection of the ULPDU at ``i``.
     reports : In, 1 bit
-        ``report`` and ``sink`` are about connection ``of``, as in :class:`.Visits`.
-    of : In
+        ``report`` and ``sink`` are about connection ``reports_of``, as in :class:`.Visits`.
+    reports_of : In
     room : In, 1 bit for each connection
         A ULPDU of the device may be sent.
-    passes_of : In, array of numbers of connections
-    passes : Out, array of 1 bit
-        ULPDUs of the host pass, or are discarded.
+    opens : Out, array of :class:`Passes`
     event_of : Out
         The connection of ``event``.
     idle : Out, 1 bit
@@ -123,8 +141,8 @@ class Fence(wiring.Component):
         connection = connection_shape(connections)
         many = {
             "connection": Out(connection), "rdmap_next": In(1), "reports": In(1),
-            "of": In(connection), "room": In(connections), "state_of": In(connection), "asked_of": In(connection),
-            "passes_of": In(connection).array(_PASSES), "passes": Out(1).array(_PASSES),
+            "reports_of": In(connection), "room": In(connections),
+            "opens": Out(Passes(connections)).array(_PASSES),
             "event_of": Out(connection), "idle": Out(1), "clear": In(Clear(connections)),
         }  # fmt: skip
         super().__init__({
@@ -136,10 +154,8 @@ class Fence(wiring.Component):
             "report": In(Report),
             "sink": In(SINK),
             "failed": In(1),
-            "open": Out(1),
-            "asked": Out(1),
+            "state": Out(FenceState(connections)),
             **(many if self.many else {"rtr_sent": Out(1)}),
-            "stopped": Out(1),
             "event": Out(Event),
         })
 
@@ -164,12 +180,12 @@ class Fence(wiring.Component):
         makes_own = owns[0]
         starts_own = Signal()
         m.d["comb" if self.many else "sync"] += consumes.eq(passes & ~makes_own)
-        m.d.comb += given.ready.eq(consumes & decided.i.ready & x.own)
+        m.d.comb += given.ready.eq(consumes & decided.i.ready & x.may_pass)
         ends_own = self._send(m, x, own, given, decided, owns, event)
         with m.If(~makes_own):
             m.d.comb += [
-                decided.i.valid.eq(given.valid & consumes & keeps & x.own),
-                starts_own.eq(wants_own & ~consumes & x.acts),
+                decided.i.valid.eq(given.valid & consumes & keeps & x.may_pass),
+                starts_own.eq(wants_own & ~consumes & x.decides),
             ]
         m.d.sync += [each.eq(Mux(each, ~ends_own, starts_own)) for each in owns]
         length = self._decide(m, x.state, given, inside, keeps, event)
@@ -194,7 +210,7 @@ class Fence(wiring.Component):
         passes = x.mpa & (state.opened | state.failed | state.terminated)
         m.d.comb += [
             granted.eq(Mux(initiator, ~peer_to_peer | state.rtr_left, state.granted)),
-            opens.eq(may_open & x.acts),
+            opens.eq(may_open & x.decides),
             wants_own.eq(x.mpa & ~state.failed & ((sends_rtr & ~state.rtr_left) | state.responds)),
             *x.show(
                 open=state.opened,
@@ -324,7 +340,7 @@ class _Alone:
         self._fence = fence
         self.state, self.active = rows.state, rows.active
         self.rdmap_next = fence.settings.rdmap
-        self.acts = self.own = Const(1)
+        self.decides = self.may_pass = Const(1)
         self.sink = Signal(SINK, name="kept_sink", reset_less=True)
         with m.If(fence.report.respond):
             m.d.sync += self.sink.eq(fence.sink)
@@ -333,7 +349,8 @@ class _Alone:
     def show(self, rtr_sent, asked, stopped, **flags):
         fence = self._fence
         return [
-            fence.open.eq(flags["open"]), fence.rtr_sent.eq(rtr_sent), fence.asked.eq(asked), fence.stopped.eq(stopped),
+            fence.state.open.eq(flags["open"]), fence.state.stopped.eq(stopped), fence.state.asked.eq(asked),
+            fence.rtr_sent.eq(rtr_sent),
         ]  # fmt: skip
 
     def change(self, inside, makes_own, busy):
@@ -350,27 +367,27 @@ class _Shared:
         self._visits = visits
         self.visits = Signal()  # the active connection is visited
         self._reads = Signal()  # in the first cycle of a visit, what was reported is taken
-        self.acts = Signal()  # in the later ones, it is acted upon
+        self.decides = Signal()  # in the later ones, it is acted upon
         self._starts = Signal()  # a visit starts
         self._is_own = Signal()  # the ULPDU of the host is one of the active connection
-        self.own = Signal()  # and may pass
+        self.may_pass = Signal()  # and may pass
         self.rdmap_next = fence.rdmap_next
         self.mpa = fence.mpa.bit_select(rows.active, 1)
         self.failed = fence.failed
-        self.report, self.sink = visits.letter.report, visits.letter.sink
+        self.report, self.sink = visits.seen.report, visits.seen.sink
         m.d.comb += [
-            visits.mail.report.eq(fence.report),
-            visits.mail.sink.eq(fence.sink),
+            visits.notice.report.eq(fence.report),
+            visits.notice.sink.eq(fence.sink),
             visits.reports.eq(fence.reports),
-            visits.of.eq(fence.of),
+            visits.reports_of.eq(fence.reports_of),
             visits.mpa.eq(fence.mpa),
             visits.room.eq(fence.room),
             Value.cast(visits.clear).eq(fence.clear),
             visits.reads.eq(self._starts),
             fence.connection.eq(rows.active),
             self._is_own.eq(rows.are_of(given.payload.connection)),
-            self.acts.eq(self.visits & ~self._reads),
-            self.own.eq(self._is_own & ~self.visits & ~self._starts),
+            self.decides.eq(self.visits & ~self._reads),
+            self.may_pass.eq(self._is_own & ~self.visits & ~self._starts),
         ]
 
     def show(self, rtr_sent, **flags):
@@ -384,10 +401,11 @@ class _Shared:
         def of(connection):
             return data.View(kept.shape(), cells.read(m, connection))
 
-        shown = of(fence.state_of)
+        shown = of(fence.state.connection)
         return [
-            fence.open.eq(shown.open), fence.stopped.eq(shown.stopped), fence.asked.eq(of(fence.asked_of).asked),
-            *(passes.eq(of(at).passes) for passes, at in zip(fence.passes, fence.passes_of, strict=True)),
+            fence.state.open.eq(shown.open), fence.state.stopped.eq(shown.stopped),
+            fence.state.asked.eq(of(fence.state.asked_of).asked),
+            *(each.passes.eq(of(each.connection).passes) for each in fence.opens),
         ]  # fmt: skip
 
     def change(self, inside, makes_own, busy):

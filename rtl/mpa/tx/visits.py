@@ -6,13 +6,13 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import SINK
-from open_rnic.rtl.lib.rows import Clear, block_ram, connection_shape
+from open_rnic.rtl.lib.rows import Clear, block_ram, connection_shape, forget
 from open_rnic.rtl.mpa.rtr import Report
 
-__all__ = ["Mail", "Visits"]
+__all__ = ["Notice", "Visits"]
 
 
-class Mail(data.Struct):
+class Notice(data.Struct):
     """A report of receive to the fence, and the sink of the Read Response."""
 
     report: Report
@@ -30,9 +30,9 @@ class Visits(wiring.Component):
     Members
     -------
     reports : In, 1 bit
-        Receive has something to report about connection ``of``.
-    of : In, the number of a connection
-    mail : In, :class:`Mail`
+        Receive has something to report about connection ``reports_of``.
+    reports_of : In, the number of a connection
+    notice : In, :class:`Notice`
         The report. Without ``good`` and ``rtr`` it is only a call: the connection has failed.
     mpa, room : In, 1 bit for each connection
         It is in MPA mode; there is room for an FPDU.
@@ -41,7 +41,7 @@ class Visits(wiring.Component):
     caller : Out, the number of a connection
     reads : In, 1 bit
         A visit of ``caller`` begins with the next cycle, and takes at least 3. Only with ``calls``.
-    letter : Out, :class:`Mail`
+    seen : Out, :class:`Notice`
         The last report about the connection that is visited; ``good`` and ``rtr`` only in the first cycle, and once.
     clear : In, :class:`.Clear`
     """
@@ -50,43 +50,45 @@ class Visits(wiring.Component):
         self.connections = connections
         number = connection_shape(connections)
         super().__init__({
-            "reports": In(1), "of": In(number), "mail": In(Mail), "mpa": In(connections), "room": In(connections),
+            "reports": In(1), "reports_of": In(number), "notice": In(Notice),
+            "mpa": In(connections), "room": In(connections),
             "calls": Out(1), "caller": Out(number),
-            "reads": In(1), "letter": Out(Mail), "clear": In(Clear(connections)),
+            "reads": In(1), "seen": Out(Notice), "clear": In(Clear(connections)),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.letters = letters = Memory(
-            shape=Mail, depth=self.connections, init=[], attrs=block_ram(self.connections)
+        m.submodules.notices = notices = Memory(
+            shape=Notice, depth=self.connections, init=[], attrs=block_ram(self.connections)
         )
-        write, read = letters.write_port(), letters.read_port()
+        write, read = notices.write_port(), notices.read_port()
         waits = Signal(self.connections, init=-1)  # no visit has begun since the last report
-        mailed = Signal(self.connections)  # the letter has not been read
+        unread = Signal(self.connections)  # the notice has not been read
         candidates = Signal(self.connections)
         called = Signal()
         arrives = Signal()
         fresh = Signal()
         m.d.comb += [
-            arrives.eq(self.reports & (self.mail.report.good | self.mail.report.rtr)),
-            write.en.eq(arrives), write.addr.eq(self.of), write.data.eq(self.mail),
+            arrives.eq(self.reports & (self.notice.report.good | self.notice.report.rtr)),
+            write.en.eq(arrives), write.addr.eq(self.reports_of), write.data.eq(self.notice),
             read.en.eq(self.reads), read.addr.eq(self.caller),
-            self.calls.eq(called & ~self.reports),  # no letter is read while one is written
-            self.letter.report.good.eq(read.data.report.good & fresh),
-            self.letter.report.rtr.eq(read.data.report.rtr & fresh),
-            self.letter.report.respond.eq(read.data.report.respond),
-            self.letter.sink.eq(read.data.sink),
+            self.calls.eq(called & ~self.reports),  # no notice is read while one is written
+            self.seen.report.good.eq(read.data.report.good & fresh),
+            self.seen.report.rtr.eq(read.data.report.rtr & fresh),
+            self.seen.report.respond.eq(read.data.report.respond),
+            self.seen.sink.eq(read.data.sink),
             candidates.eq(self.mpa & self.room & waits),
         ]  # fmt: skip
         m.d.sync += [
             # A report that comes during a visit is one for the next.
-            waits.eq((waits & ~(self.reads << self.caller)) | (self.reports << self.of)),
-            mailed.eq((mailed & ~(self.reads << self.caller)) | (arrives << self.of)),
-            fresh.eq(self.reads & mailed.bit_select(self.caller, 1)),
+            waits.eq((waits & ~(self.reads << self.caller)) | (self.reports << self.reports_of)),
+            unread.eq((unread & ~(self.reads << self.caller)) | (arrives << self.reports_of)),
+            fresh.eq(self.reads & unread.bit_select(self.caller, 1)),
             called.eq(candidates.any() & ~self.clear.now),
         ]
+        forget(m, self.clear, unread)
         with m.If(self.clear.now):
-            m.d.sync += [waits.bit_select(self.clear.of, 1).eq(1), mailed.bit_select(self.clear.of, 1).eq(0)]
+            m.d.sync += waits.bit_select(self.clear.connection, 1).eq(1)
         for n in reversed(range(self.connections)):
             with m.If(candidates[n]):
                 m.d.sync += self.caller.eq(n)
