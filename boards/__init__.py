@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from open_rnic.boards.board import Board, Ethernet
 
 SDRAM = "sdram"  # in names: the memory is the SDRAM of the board
+NETLIST = "netlist"  # in names: the RNIC is simulated as the netlist after synthesis
 CONNECTIONS = (1, 2, 4, 8, 16, 32, 64)  # of an RNIC
 BOARDS = (
     "arty_a7",
@@ -41,14 +42,19 @@ def find(name: str) -> Board:
 def find_rnic(place: str) -> Ethernet:
     """Return the port of BOARD[:CONNECTIONS][:sdram], with the size of the whole RNIC that `rnic build` makes for it.
 
+    ``:netlist`` may stand in place of ``:sdram``, and changes nothing of the port.
+
     Raises what :func:`find` raises, and ValueError for a board that cannot have an RNIC, or not of this size.
     """
     name, *sizes = place.split(":")
     board = find(name)
     if board.ethernet is None:
         raise ValueError(f"{name} has no Ethernet that an RNIC could use: `rnic boards` lists those with core rnic")
-    in_sdram = sizes[-1:] == [SDRAM]
-    connections = sizes[: len(sizes) - in_sdram]
+    last = sizes[-1] if sizes else ""
+    in_sdram, as_netlist = last == SDRAM, last == NETLIST
+    connections = sizes[: len(sizes) - (in_sdram or as_netlist)]
+    if as_netlist and board.flow != "ecp5":
+        raise ValueError(f"the netlist of {name} cannot be simulated: its FPGA is no ECP5")
     if len(connections) > 1 or (connections and connections[0] not in map(str, CONNECTIONS)):
         known = f"{', '.join(map(str, CONNECTIONS[:-1]))} or {CONNECTIONS[-1]}"
         raise ValueError(f"an RNIC has {known} connections, not {':'.join(connections)!r}")

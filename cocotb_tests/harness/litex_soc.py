@@ -13,8 +13,8 @@ from litex.soc.interconnect import stream, wishbone
 from migen import ClockDomain as MigenDomain
 
 from open_rnic.boards.litex import add_rnic
-from open_rnic.cocotb_tests.harness.verilog_tops import Streams
 from open_rnic.host_driver.devices.sim import layout
+from open_rnic.host_driver.devices.sim.octets import OctetTop
 
 _STREAM = ("data", 8), ("error", 1), ("last", 1), ("valid", 1), ("ready", 1)
 _BUS = ("adr", 30), ("dat_w", 32), ("dat_r", 32), ("sel", 4), ("cyc", 1), ("stb", 1), ("ack", 1), ("we", 1)
@@ -83,11 +83,11 @@ def verilog(octets: int, folder: Path, **options: str) -> str:
     return without_content + (folder / "rnic.v").read_text()
 
 
-class SimulatedSoc(Streams):
+class SimulatedSoc(OctetTop):
     """The SoC behind a cable. Register 0 is an address / 4, register 1 the word there, behind which the next one is."""
 
     def __init__(self, verilog):
-        super().__init__(verilog, layout.SOC)
+        super().__init__(layout.SOC, ("design.v", verilog))
 
     def elaborate(self, platform):
         m = Module()

@@ -5,7 +5,7 @@ The simulation is that of a whole RNIC (``host_driver.devices.sim.whole``): a ca
 
 import asyncio
 
-from amaranth.hdl import ClockDomain, ClockSignal, Instance, Module, Mux, ResetSignal, Signal
+from amaranth.hdl import Instance, Module, Mux, Signal
 from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
@@ -13,16 +13,12 @@ from amaranth.lib.wiring import In
 
 from open_rnic.host_driver.devices.sim import layout
 from open_rnic.host_driver.devices.sim.build import build
-from open_rnic.host_driver.devices.sim.path import ticks
-from open_rnic.host_driver.devices.sim.rings import Simulated
-from open_rnic.host_driver.devices.sim.whole import GmiiCable
+from open_rnic.host_driver.devices.sim.octets import OctetTop
 from open_rnic.host_driver.devices.sim.wire import WORD, Kind, frame
 from open_rnic.host_driver.devices.udp.board import SimulatedBoard
 from open_rnic.rtl.lib.buses import Axi4, Wishbone
 from open_rnic.rtl.lib.ports import named_ports
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
-
-_QUIET = 1 << 11  # cycles without anything to see, after which nothing more is expected to happen
 
 
 class AxiRam(wiring.Component):
@@ -100,45 +96,12 @@ class WishboneRam(wiring.Component):
         return m
 
 
-class Streams(Simulated):
-    """A cable whose octets are streams of frames of a design in ``verilog``; all has the clock of GMII."""
-
-    def __init__(self, verilog, kind):
-        self._verilog = verilog
-        super().__init__(kind)
-
-    def streams(self, m):
-        """Return the signals of both streams, with the names that the Verilog of ``rnic verilog`` has."""
-        m.submodules.cable = cable = self.cable = GmiiCable()
-        m.d.comb += cable.up.eq(self.control.up)
-        self.ring_in(m, "rx_frames", cable.i)
-        self.ring_out(m, "tx_frames", cable.o)
-        names = [f"{side}_{name}" for side in ("rx", "tx") for name in ("data", "error", "last", "valid", "ready")]
-        s = {name: Signal(8 if name.endswith("data") else 1, name=name) for name in names}
-        held, holds, errs = Signal(8), Signal(), Signal()
-        with m.If(cable.rx.strobe):
-            m.d.sync += [held.eq(cable.rx.data), errs.eq(cable.rx.error), holds.eq(cable.rx.valid)]
-        m.d.comb += [
-            s["rx_data"].eq(held), s["rx_error"].eq(errs), s["rx_last"].eq(~cable.rx.valid),
-            s["rx_valid"].eq(holds & cable.rx.strobe),
-            cable.tx.valid.eq(s["tx_valid"]), cable.tx.data.eq(s["tx_data"]), s["tx_ready"].eq(cable.tx.strobe),
-        ]  # fmt: skip
-        return s
-
-    def finish(self, m, platform, connections, tick, active):
-        platform.add_file("design.v", self._verilog)
-        ticks(m, self, connections, tick)
-        self.active(m, self.cable.moves | active, _QUIET)
-        m.domains += ClockDomain("gmii")
-        m.d.comb += [ClockSignal("gmii").eq(ClockSignal("sync")), ResetSignal("gmii").eq(ResetSignal("sync"))]
-
-
-class VerilogRnic(Streams):
+class VerilogRnic(OctetTop):
     """The module ``rnic`` of ``rnic verilog --with rnic`` with a memory, ``ram``."""
 
     def __init__(self, verilog, connections, ram):
         self._connections, self._ram = connections, ram
-        super().__init__(verilog, layout.WHOLE)
+        super().__init__(layout.WHOLE, ("design.v", verilog))
 
     def elaborate(self, platform):
         m = Module()
@@ -148,15 +111,7 @@ class VerilogRnic(Streams):
         ports = {}
         for name, (value, direction) in named_ports(ram).items():
             ports[f"{'o' if direction is PortDirection.Input else 'i'}_{name}"] = value
-        m.submodules.rnic = Instance(
-            "rnic", i_clk=ClockSignal("sync"), i_rst=ResetSignal("sync"), i_tick=tick,
-            i_rx_clk=ClockSignal("sync"), i_tx_clk=ClockSignal("sync"),
-            i_s_axis_rx_tdata=s["rx_data"], i_s_axis_rx_tuser=s["rx_error"], i_s_axis_rx_tlast=s["rx_last"],
-            i_s_axis_rx_tvalid=s["rx_valid"], o_s_axis_rx_tready=s["rx_ready"],
-            o_m_axis_tx_tdata=s["tx_data"], o_m_axis_tx_tlast=s["tx_last"], o_m_axis_tx_tvalid=s["tx_valid"],
-            i_m_axis_tx_tready=s["tx_ready"],
-            i_mdio_i=1, i_uart_rx=1, i_s_axis_samples_tdata=0, i_s_axis_samples_tvalid=0, o_active=active, **ports,
-        )  # fmt: skip
+        m.submodules.rnic = Instance("rnic", **self.rnic(active, tick, s), **ports)
         self.finish(m, platform, self._connections, tick, active)
         return m
 

@@ -47,7 +47,10 @@ def module(component: Any, name: str, options: Mapping[str, str]) -> str:
     users = "one connection" if number == "1" else f"{number} connections"
     streams = "AXI4-Stream" if part == "rnic" else "AXI4-Stream and AXI4-Lite"
     memory = "Wishbone" if options.get("memory-bus") == MemoryBus.WISHBONE else "AXI4"
-    buses = f"{memory}{' and' if part == 'rnic' else ','} {streams}" if part else streams
+    if part and options.get("memory-bus") != MemoryBus.NONE:
+        buses = f"{memory}{' and' if part == 'rnic' else ','} {streams}"
+    else:
+        buses = streams
     header = f"""\
 // SPDX-License-Identifier: Apache-2.0
 //

@@ -6,7 +6,8 @@ __all__ = ["MemoryBus"]
 
 
 class MemoryBus(StrEnum):
-    """The bus of which the RNIC is a master."""
+    """The bus of which the RNIC is a master; ``NONE``: its memory is block RAM."""
 
     AXI4 = "axi4"
     WISHBONE = "wishbone"
+    NONE = "none"

@@ -53,9 +53,9 @@ class PlainRnic(wiring.Component):
     s_axis_samples : In, :class:`.AxiStream` without ``tkeep`` and ``tlast``
         From the fabric: a sample of 32 bits in each beat.
     m_axi or wb : Out, :class:`.Axi4` or :class:`.Wishbone`
-        The memory; see :class:`.AxiMemory` and :class:`.WishboneMemory`.
+        The memory, with a bus; see :class:`.AxiMemory` and :class:`.WishboneMemory`.
     memory_fault : Out, 1 bit
-        The memory has reported an error since ``rst``.
+        With a bus: the memory has reported an error since ``rst``.
     uart_rx, uart_tx : In and out, 1 bit
     irq : Out, 1 bit
         Something waits for the host.
@@ -72,30 +72,33 @@ class PlainRnic(wiring.Component):
             raise ValueError(f"clock must be 1000000 to 1000000000 Hz, not {clock_hz!r}")
         if not 1 <= baud <= clock_hz // 8:
             raise ValueError(f"baud must be 1 to an eighth of the clock's {clock_hz}, not {baud!r}")
+        outside = memory_bus is not MemoryBus.NONE
         self.streams = OctetStreams(octet_cycles)
         self.rnic = WholeRnic(
             self.streams, clock_hz, PhySettings(), source=LinkSource.FIXED, connections=connections, ring=ring,
-            memory=memory, outside=True, samples=Samples.PORT, period=Fraction(clock_hz, baud), station=station,
+            memory=memory, outside=outside, samples=Samples.PORT, period=Fraction(clock_hz, baud), station=station,
         )  # fmt: skip
-        manager, self.bus = _MANAGERS[memory_bus]
-        self.manager = manager(1, size=memory)
-        of_phy, of_memory = self.rnic.signature.members, self.manager.signature.members
+        self.bus, self.manager, of_memory = None, None, {}
+        if outside:
+            manager, self.bus = _MANAGERS[memory_bus]
+            self.manager = manager(1, size=memory)
+            of_memory = {self.bus: self.manager.signature.members[self.bus], "memory_fault": Out(1)}
+        of_phy = self.rnic.signature.members
         super().__init__({
             "tick": In(1), "rx_clk": In(1), "tx_clk": In(1),
             "s_axis_rx": In(AxiStream(8, keep=False, user=1)),
             "m_axis_tx": Out(AxiStream(8, keep=False)),
             **{name: of_phy[name] for name in _MDIO},
             "s_axis_samples": In(AxiStream(32, keep=False, last=False)),
-            self.bus: of_memory[self.bus], "memory_fault": Out(1),
+            **of_memory,
             "uart_rx": In(1, init=1), "uart_tx": Out(1, init=1), "irq": Out(1), "active": Out(1),
         })  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.rnic = rnic = self.rnic
-        m.submodules.memory = memory = self.manager
-        wiring.connect(m, rnic.memory, memory.port)
-        expose(m, memory, self, [self.bus])
+        if self.manager is not None:
+            self._remember(m, rnic)
         expose(m, rnic, self, (*_MDIO, "irq", "active"))
         m.d.comb += [
             rnic.tick.eq(self.tick),
@@ -105,8 +108,6 @@ class PlainRnic(wiring.Component):
             rnic.samples.valid.eq(self.s_axis_samples.tvalid),
             self.s_axis_samples.tready.eq(rnic.samples.ready),
         ]
-        with m.If(memory.fault):
-            m.d.sync += self.memory_fault.eq(1)
 
         streams = self.streams
         m.d.comb += [
@@ -123,3 +124,11 @@ class PlainRnic(wiring.Component):
             streams.tx_ready.eq(self.m_axis_tx.tready),
         ]
         return m
+
+    def _remember(self, m, rnic):
+        """The memory is on a bus."""
+        m.submodules.memory = memory = self.manager
+        wiring.connect(m, rnic.memory, memory.port)
+        expose(m, memory, self, [self.bus])
+        with m.If(memory.fault):
+            m.d.sync += self.memory_fault.eq(1)

@@ -50,7 +50,7 @@ def of(what: str, *arguments: str) -> Layout:
             return path(int(arguments[0]))
         case "rnic":
             return rnic(int(arguments[0]), rdma="rdma" in arguments)
-        case "whole":
+        case "whole" | "netlist":
             return WHOLE
         case "soc":
             return SOC

@@ -27,6 +27,7 @@ MAKERS = {
     "path": "open_rnic.host_driver.devices.sim.path",
     "rnic": "open_rnic.host_driver.devices.sim.rnic",
     "whole": "open_rnic.host_driver.devices.sim.whole",
+    "netlist": "open_rnic.host_driver.devices.sim.netlist",
 }
 _log = logging.getLogger(__name__)
 

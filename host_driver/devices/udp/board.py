@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from open_rnic.boards import find_rnic
+from open_rnic.boards import NETLIST, find_rnic
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.sim.frame_socket import FrameSocket
 from open_rnic.host_driver.devices.sim.wire import Damage, Kind, frame
@@ -16,15 +16,17 @@ __all__ = ["SimulatedBoard", "parameters"]
 
 
 def parameters(name: str) -> tuple[str, ...]:
-    """Return the parameters of the simulation of BOARD[:CONNECTIONS][:sdram].
+    """Return the kind of the simulation of BOARD[:CONNECTIONS][:sdram|:netlist], and its parameters.
 
     Raises ValueError for an unsuitable board.
     """
     ethernet = find_rnic(name)
     number = ethernet.connections
     sizes = str(number), str(ethernet.ring_of(number)), str(ethernet.memory)
+    if name.endswith(f":{NETLIST}"):
+        return NETLIST, *sizes
     chip = (ethernet.sdram.name,) if ethernet.in_sdram and ethernet.sdram else ()
-    return *sizes, *(name for name in ("samples", "outside") if getattr(ethernet, name)), *chip
+    return "whole", *sizes, *(name for name in ("samples", "outside") if getattr(ethernet, name)), *chip
 
 
 class SimulatedBoard(FrameSocket):
@@ -32,13 +34,13 @@ class SimulatedBoard(FrameSocket):
 
     @classmethod
     async def open(cls, name: str) -> SimulatedBoard:
-        """Start the board with this name, BOARD[:CONNECTIONS][:sdram]; the first of a kind is built, in minutes.
+        """Start the board with this name, BOARD[:CONNECTIONS][:sdram|:netlist]; the first of a kind takes minutes.
 
         Raises ValueError for a board that is unknown or has no Ethernet, and DeviceError if it cannot be built or
         started.
         """
         board = cls()
-        await board._begin("whole", *parameters(name))
+        await board._begin(*parameters(name))
         return board
 
     def __init__(self) -> None:

@@ -65,7 +65,7 @@ def verilog(
         typer.Option(
             "--with",
             help="rdma: add the RDMA engine and the sample writer, with an AXI4 port for their memory. rnic: the whole "
-            "RNIC with its Ethernet MAC, of one lane, with its memory on AXI4 or Wishbone.",
+            "RNIC with its Ethernet MAC, of one lane, with its memory on AXI4 or Wishbone, or inside.",
         ),
     ] = None,
     sample: Annotated[
@@ -107,7 +107,8 @@ def verilog(
         ),
     ] = None,
     memory_bus: Annotated[
-        MemoryBus | None, typer.Option(help="Of the RNIC: the bus on which its memory is; default: axi4."),
+        MemoryBus | None,
+        typer.Option(help="Of the RNIC: the bus on which its memory is, or none for block RAM; default: axi4."),
     ] = None,
     clock: Annotated[
         int | None,
