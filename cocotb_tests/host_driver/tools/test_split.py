@@ -383,9 +383,11 @@ def test_a_whole_data_path_is_compared_with_its_blocks():
     assert line == "MpaDatapath of 2 lanes as a whole: 500 LUTs, 100 MHz; its blocks alone: 6,000 LUTs, 100 MHz"
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_the_package_has_figures_of_each_part(part, tmp_path):
-    assert devices.device(part, tmp_path).origin == "figures that come with this package, for 1, 2 lanes"
+@pytest.mark.parametrize(
+    ("part", "lanes"), (dict.fromkeys(PARTS, "1, 2") | {"85f": "1, 2, 8, 16", "gw2a": "1, 2, 4"}).items()
+)
+def test_the_package_has_figures_of_each_part(part, lanes, tmp_path):
+    assert devices.device(part, tmp_path).origin == f"figures that come with this package, for {lanes} lanes"
 
 
 # --- sweeps
@@ -466,7 +468,7 @@ def test_the_command_names_its_profiles_and_the_origin_of_figures(files, capsys)
     ("arguments", "said"),
     [
         (["--lanes", "16"], "--lanes must be one of 2, 4 for an invented device, not 16"),
-        (["--device", "gw2a", "--lanes", "16"], "--lanes must be one of 1, 2 for GW2A-18, not 16: "
+        (["--device", "gw2a", "--lanes", "16"], "--lanes must be one of 1, 2, 4 for GW2A-18, not 16: "
                                                 "rnic bench rtl --part gw2a --lanes 16 measures it"),
         (
             ["--link", "string"],

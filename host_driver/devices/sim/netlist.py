@@ -22,6 +22,7 @@ __all__ = ["SimulatedNetlist", "synthesized"]
 
 _FLOW = FLOWS["ecp5"]
 _NAME = "rnic"
+_SLOWER = 16  # milliseconds of the host in one of the netlist, of which fewer cycles are simulated in a second
 _SYNTHESIS = f"""\
 read_rtlil design.il
 hierarchy -top {_NAME}
@@ -64,7 +65,8 @@ def synthesized(component: Any) -> str:
 class SimulatedNetlist(OctetTop):
     """The netlist of a board's RNIC with a cable, whose ends are rings; without the pins and the PLL.
 
-    All of it has the clock of GMII.
+    All of it has the clock of GMII. Its milliseconds last longer than the host's, so that its timers leave room for
+    frames of such a simulation.
     """
 
     def __init__(self, connections: int, ring: int, memory: int):
@@ -77,9 +79,11 @@ class SimulatedNetlist(OctetTop):
 
     def elaborate(self, platform: Any) -> Module:  # noqa: D102
         m = Module()
-        active, tick = Signal(), Signal()
+        active, due, tick, before = Signal(), Signal(), Signal(), Signal(range(_SLOWER))
+        m.d.comb += tick.eq(due & (before == 0))
+        m.d.sync += before.eq(before + due)
         m.submodules.rnic = Instance(_NAME, **self.rnic(active, tick, self.streams(m)))
-        self.finish(m, platform, self._connections, tick, active)
+        self.finish(m, platform, self._connections, due, active)
         return m
 
 
