@@ -17,7 +17,7 @@ __all__ = ["FORMS", "DeviceName", "Rnic", "SerialPort", "SimulatedRnic", "Simula
 
 FORMS = (
     "software", "simulated", "serial:PORT[:BAUD]", "serial:sim:BOARD", "udp:ADDRESS[:PORT]",
-    "udp:sim:BOARD[:CONNECTIONS][:sdram|:netlist]",
+    "udp:sim:BOARD[:N][:sdram|:netlist]",
 )  # fmt: skip
 _SERIAL, _UDP, _SIMULATED = "serial:", "udp:", "sim:"
 
@@ -89,7 +89,7 @@ class UdpRnic(Rnic):
 
 @dataclass(frozen=True)
 class SimulatedRnic(Rnic):
-    """A board in Verilator; ``place`` is BOARD[:CONNECTIONS][:sdram|:netlist]."""
+    """A board in Verilator; ``place`` is BOARD[:N][:sdram|:netlist]."""
 
     place: str
 

@@ -80,7 +80,7 @@ def test_a_bad_line_is_reported_after_the_output_of_earlier_lines(rnic, command,
         (
             ["--device", "toaster"],
             "no device is called 'toaster'; there are software, simulated, serial:PORT[:BAUD], serial:sim:BOARD, "
-            "udp:ADDRESS[:PORT] and udp:sim:BOARD[:CONNECTIONS][:sdram|:netlist]",
+            "udp:ADDRESS[:PORT] and udp:sim:BOARD[:N][:sdram|:netlist]",
         ),
     ],
 )

@@ -180,7 +180,7 @@ def test_ctrl_c_at_the_end_of_a_task_is_not_lost(capsys):
 def test_help_is_wrapped_where_the_terminal_ends_and_nowhere_else(width):
     status, out, err = rnic("connect", "--help", env=os.environ | {"COLUMNS": str(width)})
     assert (status, err) == (0, "")
-    [paragraph] = [each for each in re.split(r"\n\s*\n", out) if "sends the messages" in each]
+    [paragraph] = [each for each in re.split(r"\n\s*\n", out) if "sends the messages" in " ".join(each.split())]
     for line, following in itertools.pairwise(paragraph.splitlines()):
         assert len(line.rstrip()) + len(following.split()[0]) >= min(width, WIDTH) - 3
 

@@ -16,7 +16,7 @@ __all__ = ["SimulatedBoard", "parameters"]
 
 
 def parameters(name: str) -> tuple[str, ...]:
-    """Return the kind of the simulation of BOARD[:CONNECTIONS][:sdram|:netlist], and its parameters.
+    """Return the kind of the simulation of BOARD[:N][:sdram|:netlist], and its parameters.
 
     Raises ValueError for an unsuitable board.
     """
@@ -34,7 +34,7 @@ class SimulatedBoard(FrameSocket):
 
     @classmethod
     async def open(cls, name: str) -> SimulatedBoard:
-        """Start the board with this name, BOARD[:CONNECTIONS][:sdram|:netlist]; the first of a kind takes minutes.
+        """Start the board with this name, BOARD[:N][:sdram|:netlist]; the first of a kind takes minutes.
 
         Raises ValueError for a board that is unknown or has no Ethernet, and DeviceError if it cannot be built or
         started.

@@ -153,7 +153,7 @@ DeviceOption = Annotated[
         metavar="NAME",
         help="The data path: software, simulated (the RTL in Verilator), serial:PORT[:BAUD] (a board), "
         "serial:sim:BOARD (a board in Verilator, including its link), udp:ADDRESS[:PORT] (a board that is an RNIC, "
-        "with TCP of its own), udp:sim:BOARD[:CONNECTIONS][:sdram|:netlist] (the same in Verilator).",
+        "with TCP of its own), udp:sim:BOARD[:N][:sdram|:netlist] (the same in Verilator).",
     ),
 ]
 LanesOption = Annotated[
