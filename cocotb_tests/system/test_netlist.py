@@ -12,11 +12,10 @@ from cocotb.triggers import RisingEdge
 from open_rnic.cocotb_tests.harness import bench, simulate
 from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.plugins.lengths import long
-from open_rnic.cocotb_tests.system.test_many import connected
+from open_rnic.cocotb_tests.system.test_verilog_rnic import memory_is_written_and_read
 from open_rnic.cocotb_tests.system.test_whole import board_and_twin
 from open_rnic.host_driver.devices.names import parse
 from open_rnic.host_driver.devices.sim.netlist import synthesized
-from open_rnic.host_driver.rdma import Access
 
 WIDTHS = {1: 1, 2: 1, 4: 1, 9: 1, 18: 2, 36: 4}  # bits of a word of block RAM, and the parts that are written alone
 NAMES = [f"{kind}_{width}" for kind in ("checked", "free") for width in WIDTHS]
@@ -96,13 +95,7 @@ def test_memories():
 def test_the_netlist_of_a_board_connects_and_its_memory_is_written_and_read():
     async def body():
         async with board_and_twin(name="colorlight_5a75b:netlist") as (board, twin):
-            async with connected(board, twin) as (ours, theirs):
-                octets = bytes(range(256)) * 24
-                sink = bytearray(len(octets))
-                with ours.register(sink, Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ) as place:
-                    await board.rnic.get("IDENTITY")  # behind the registration
-                    await theirs.write(octets[5:], place.stag, place.to + 5)
-                    assert await theirs.read(len(octets), place.stag, place.to) == bytes(5) + octets[5:]
+            await memory_is_written_and_read(board, twin)
             counters = await board.rnic.counters()
             assert not any(count for name, count in counters.items() if name not in ("RX_FRAMES", "TX_FRAMES"))
 

@@ -29,6 +29,17 @@ def rnic(connections, bus=MemoryBus.AXI4):
     return written(*(word for option, value in options.items() for word in (f"--{option}", str(value))))
 
 
+async def memory_is_written_and_read(board, twin):
+    """A peer connects, writes the board's memory from the sixth octet on, and reads all of it."""
+    async with connected(board, twin) as (ours, theirs):
+        octets = bytes(range(256)) * 24
+        sink = bytearray(len(octets))
+        with ours.register(sink, Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ) as place:
+            await board.rnic.get("IDENTITY")  # behind the registration
+            await theirs.write(octets[5:], place.stag, place.to + 5)
+            assert await theirs.read(len(octets), place.stag, place.to) == bytes(5) + octets[5:]
+
+
 @pytest.mark.parametrize("connections", CONNECTIONS)
 def test_the_file_has_its_origin_and_its_ports(connections):
     text = rnic(connections)
@@ -97,13 +108,7 @@ def test_a_peer_connects_pings_and_writes_into_the_memory(connections, bus):
             assert len(board.rnic.paths) == connections
             engine = board.tcp.open_device
             await ping(board.tcp, str(BOARD.ip), twin, passive=engine)
-            async with connected(board, twin) as (ours, theirs):
-                octets = bytes(range(256)) * 24
-                sink = bytearray(len(octets))
-                with ours.register(sink, Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ) as place:
-                    await board.rnic.get("IDENTITY")  # behind the registration
-                    await theirs.write(octets[5:], place.stag, place.to + 5)
-                    assert await theirs.read(len(octets), place.stag, place.to) == bytes(5) + octets[5:]
+            await memory_is_written_and_read(board, twin)
             counters = await board.rnic.counters()
             assert counters["RX_FRAMES"]
             assert not any(count for name, count in counters.items() if name not in ("RX_FRAMES", "TX_FRAMES"))

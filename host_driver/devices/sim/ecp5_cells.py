@@ -1,8 +1,28 @@
 """Models of cells of the ECP5, for simulations of netlists, where those of Yosys are missing or slow."""
 
+from string import Template
+
 __all__ = ["CELLS"]
 
-CELLS = r"""
+# The logic of a port of block RAM, behind its address, beside the other port.
+_PORT = Template("""\
+  wire writes_${this} = CE${this} & WE${this};
+  wire [35:0] mask_${this} = mask(DATA_WIDTH_${this}, at_${this});
+  wire [35:0] data_${this} = copies(DATA_WIDTH_${this}, given_${this});
+  wire collides_${this} = writes_${other} & at_${other}[13:5] == at_${this}[13:5];
+  wire [35:0] word_${this} = mem[at_${this}[13:5]] ^ (collides_${this} ? mask_${other} : 36'b0);
+  wire through_${this} = WE${this} & WRITEMODE_${this} == "WRITETHROUGH";
+  reg [35:0] out_${this} = 0;
+  always @(posedge CLK${this})
+    if (RST${this}) out_${this} <= 0;
+    else if (CE${this} & ~(WE${this} & WRITEMODE_${this} == "NORMAL"))
+      out_${this} <= part(DATA_WIDTH_${this}, at_${this},
+        through_${this} ? (word_${this} & ~mask_${this}) | (data_${this} & mask_${this}) : word_${this});
+  always @(posedge CLK${this})
+    for (n = 0; n < 36; n = n + 1)
+      if (writes_${this} & mask_${this}[n]) mem[at_${this}[13:5]][n] <= data_${this}[n];""")
+
+_CELLS = r"""
 module LUT4 (input A, B, C, D, output Z);
   parameter [15:0] INIT = 0;
   \$lut #(.WIDTH(4), .LUT(INIT)) lut (.A({D, C, B, A}), .Y(Z));
@@ -121,38 +141,12 @@ module DP16KD (
   wire [13:0] at_A = {
     ADA13, ADA12, ADA11, ADA10, ADA9, ADA8, ADA7, ADA6, ADA5, ADA4, ADA3, ADA2, ADA1, ADA0
   };
-  wire writes_A = CEA & WEA;
-  wire [35:0] mask_A = mask(DATA_WIDTH_A, at_A);
-  wire [35:0] data_A = copies(DATA_WIDTH_A, given_A);
-  wire collides_A = writes_B & at_B[13:5] == at_A[13:5];
-  wire [35:0] word_A = mem[at_A[13:5]] ^ (collides_A ? mask_B : 36'b0);
-  wire through_A = WEA & WRITEMODE_A == "WRITETHROUGH";
-  reg [35:0] out_A = 0;
-  always @(posedge CLKA)
-    if (RSTA) out_A <= 0;
-    else if (CEA & ~(WEA & WRITEMODE_A == "NORMAL"))
-      out_A <= part(DATA_WIDTH_A, at_A, through_A ? (word_A & ~mask_A) | (data_A & mask_A) : word_A);
-  always @(posedge CLKA)
-    for (n = 0; n < 36; n = n + 1)
-      if (writes_A & mask_A[n]) mem[at_A[13:5]][n] <= data_A[n];
+$PORT_A$
 
   wire [13:0] at_B = {
     ADB13, ADB12, ADB11, ADB10, ADB9, ADB8, ADB7, ADB6, ADB5, ADB4, ADB3, ADB2, ADB1, ADB0
   };
-  wire writes_B = CEB & WEB;
-  wire [35:0] mask_B = mask(DATA_WIDTH_B, at_B);
-  wire [35:0] data_B = copies(DATA_WIDTH_B, given_B);
-  wire collides_B = writes_A & at_A[13:5] == at_B[13:5];
-  wire [35:0] word_B = mem[at_B[13:5]] ^ (collides_B ? mask_A : 36'b0);
-  wire through_B = WEB & WRITEMODE_B == "WRITETHROUGH";
-  reg [35:0] out_B = 0;
-  always @(posedge CLKB)
-    if (RSTB) out_B <= 0;
-    else if (CEB & ~(WEB & WRITEMODE_B == "NORMAL"))
-      out_B <= part(DATA_WIDTH_B, at_B, through_B ? (word_B & ~mask_B) | (data_B & mask_B) : word_B);
-  always @(posedge CLKB)
-    for (n = 0; n < 36; n = n + 1)
-      if (writes_B & mask_B[n]) mem[at_B[13:5]][n] <= data_B[n];
+$PORT_B$
 
   // A port of 36 bits has the outputs of both.
   assign {
@@ -162,3 +156,7 @@ module DP16KD (
   } = DATA_WIDTH_B == 36 ? out_B : {out_B[17:0], out_A[17:0]};
 endmodule
 """
+
+CELLS = _CELLS.replace("$PORT_A$", _PORT.substitute(this="A", other="B")).replace(
+    "$PORT_B$", _PORT.substitute(this="B", other="A")
+)
