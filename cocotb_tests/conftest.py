@@ -1,8 +1,8 @@
 """Around every test run: functional coverage of all simulations (:mod:`.coverage`), and the plugins of :mod:`.plugins`.
 
-``costs`` counts the processor time, ``collected`` finds benches that no test runs, ``lengths`` leaves out the tests of
-the long run, ``system_packages`` those that need more than this system has, and ``changed`` those that a change does
-not concern. ``deselected`` counts them.
+``costs`` counts the processor time, ``collected`` finds benches that no test runs, ``coroutines`` runs the tests that
+are coroutines, ``lengths`` leaves out the tests of the long run, ``system_packages`` those that need more than this
+system has, and ``changed`` those that a change does not concern. ``deselected`` counts them.
 """
 
 import gc
@@ -16,7 +16,7 @@ import pytest
 from cocotb.regression import TestGenerator
 
 from open_rnic.cocotb_tests import coverage
-from open_rnic.cocotb_tests.plugins import changed, collected, costs, deselected, lengths, system_packages
+from open_rnic.cocotb_tests.plugins import changed, collected, coroutines, costs, deselected, lengths, system_packages
 from open_rnic.host_driver.builds import ledger
 from open_rnic.host_driver.builds.folders import built
 from open_rnic.host_driver.tools import cli
@@ -34,6 +34,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    config.pluginmanager.register(coroutines)
     config.pluginmanager.register(system_packages)
     config.pluginmanager.register(deselected)
     config.pluginmanager.register(lengths)

@@ -9,7 +9,7 @@ import pytest
 
 from open_rnic.cocotb_tests.harness.commands import RNIC
 from open_rnic.cocotb_tests.harness.verilog_tops import SimulatedVerilog
-from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
+from open_rnic.cocotb_tests.plugins.coroutines import run
 from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.cocotb_tests.system.test_many import connected
 from open_rnic.cocotb_tests.system.test_whole import board_and_twin

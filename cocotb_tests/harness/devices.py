@@ -1,24 +1,17 @@
 """Helpers for tests of all kinds of devices."""
 
 import asyncio
+import gc
 import random
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 
-from open_rnic.cocotb_tests.plugins.limits import HANG
+import pytest
+
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
+from open_rnic.host_driver.rdma import manager, memory
 from open_rnic.rtl.registers import Verdict
 
 STREAM_ONLY = 0xFFFF_FFFF  # octets of stream mode: more than any test sends
-
-
-def run(body, seconds=HANG):
-    """Run a test with a time limit, so that a hang is a failure."""
-
-    async def limited():
-        async with asyncio.timeout(seconds):
-            await body
-
-    asyncio.run(limited())
 
 
 @asynccontextmanager
@@ -30,6 +23,24 @@ async def closing(*ends):
         await asyncio.gather(*(end.abort() for end in ends))
         raise
     await asyncio.gather(*(end.close() for end in ends))
+
+
+@contextmanager
+def leaving_nothing():
+    """Check that no memory stays registered, and no socket open."""
+    tables = []
+
+    class Watched(memory.StagTable):
+        def __init__(self):
+            super().__init__()
+            tables.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (memory, manager):
+            patch.setattr(module, "StagTable", Watched)
+        yield
+    assert not any(tables), "memory is still registered"
+    gc.collect()  # an open socket causes a warning, and warnings are errors
 
 
 def running(process):

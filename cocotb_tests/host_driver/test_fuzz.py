@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.test_connection import INITIATOR, RESPONDER, bare_initiator, bare_responder, run
+from open_rnic.cocotb_tests.host_driver.test_connection import INITIATOR, RESPONDER, bare_initiator, bare_responder
 from open_rnic.cocotb_tests.soaks.faults import mutated
 from open_rnic.cocotb_tests.soaks.fpdus import configured
 from open_rnic.cocotb_tests.soaks.startup import negotiate
@@ -101,47 +101,39 @@ async def send(peer, octets, pace):
 @pytest.mark.parametrize("pace", ["at once", "octet by octet"])
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize(("what", "at", "value"), REFUSED)
-def test_an_unsupported_frame_is_error_4_and_is_not_answered(what, at, value, role, pace):
+async def test_an_unsupported_frame_is_error_4_and_is_not_answered(what, at, value, role, pace):
     octets = changed(GOOD[role], at, value)
     fpdus = FpduFramer(markers=False, crc=True).frame(rtr_ulpdu(Rtr.WRITE))
-
-    async def test():
-        initiator = replace(INITIATOR, model=Model.CLIENT_SERVER)
-        ends = bare_initiator() if role is Role.RESPONDER else bare_responder(initiator)
-        async with ends as (peer, task):
-            if role is Role.INITIATOR:
-                await peer.receive(24)
-            sending = asyncio.create_task(send(peer, octets + fpdus, pace))
-            with pytest.raises(MpaConnectionError) as failed:
-                await task
-            await sending
-            assert what in str(failed.value)
-            assert failed.value.reason is Reason.BAD_FRAME
-            assert await peer.rest() == b""
-
-    run(test())
+    initiator = replace(INITIATOR, model=Model.CLIENT_SERVER)
+    ends = bare_initiator() if role is Role.RESPONDER else bare_responder(initiator)
+    async with ends as (peer, task):
+        if role is Role.INITIATOR:
+            await peer.receive(24)
+        sending = asyncio.create_task(send(peer, octets + fpdus, pace))
+        with pytest.raises(MpaConnectionError) as failed:
+            await task
+        await sending
+        assert what in str(failed.value)
+        assert failed.value.reason is Reason.BAD_FRAME
+        assert await peer.rest() == b""
 
 
 @pytest.mark.parametrize("pace", ["at once", "octet by octet"])
 @pytest.mark.parametrize("role", Role)
-def test_reserved_bits_are_not_checked_and_fpdus_right_behind_a_frame_are_taken(role, pace):
+async def test_reserved_bits_are_not_checked_and_fpdus_right_behind_a_frame_are_taken(role, pace):
     octets = changed(GOOD[role], 16, bytes([GOOD[role][16] | 0x0F]))
     framer = FpduFramer(markers=False, crc=True)
     fpdus = [rtr_ulpdu(Rtr.WRITE)] if role is Role.RESPONDER else []
     octets += b"".join(framer.frame(each) for each in (*fpdus, b"first", b"second"))
-
-    async def test():
-        initiator = replace(INITIATOR, model=Model.CLIENT_SERVER)
-        ends = bare_initiator() if role is Role.RESPONDER else bare_responder(initiator)
-        async with ends as (peer, task):
-            if role is Role.INITIATOR:
-                await peer.receive(24)
-            sending = asyncio.create_task(send(peer, octets, pace))
-            async with await task as connection:
-                assert [await connection.receive_ulpdu() for _ in range(2)] == [b"first", b"second"]
-            await sending
-
-    run(test())
+    initiator = replace(INITIATOR, model=Model.CLIENT_SERVER)
+    ends = bare_initiator() if role is Role.RESPONDER else bare_responder(initiator)
+    async with ends as (peer, task):
+        if role is Role.INITIATOR:
+            await peer.receive(24)
+        sending = asyncio.create_task(send(peer, octets, pace))
+        async with await task as connection:
+            assert [await connection.receive_ulpdu() for _ in range(2)] == [b"first", b"second"]
+        await sending
 
 
 @pytest.mark.parametrize(
@@ -154,24 +146,22 @@ def test_reserved_bits_are_not_checked_and_fpdus_right_behind_a_frame_are_taken(
     ],
 )
 @pytest.mark.parametrize("markers", [False, True])
-def test_a_reply_that_the_initiator_cannot_comply_with_is_answered_by_its_terminate_alone(config, reply, code, markers):
+async def test_a_reply_that_the_initiator_cannot_comply_with_is_answered_by_its_terminate_alone(
+    config, reply, code, markers
+):
     octets = StartupFrame(FrameKind.REPLY, markers=markers, enhanced=reply).encode()
     ulpdu = bytes.fromhex(f"4147 00000000 00000002 00000001 00000000 20{code:02x}0000")
-
-    async def test():
-        async with bare_responder(replace(INITIATOR, **config)) as (peer, task):
-            await peer.receive(24)
-            await peer.send(octets)
-            assert await peer.rest() == FpduFramer(markers=markers, crc=True).frame(ulpdu)
-            peer.sock.shutdown(1)
-            with pytest.raises(MpaConnectionError) as failed:
-                await task
-            assert failed.value.reason.code == code
-
-    run(test())
+    async with bare_responder(replace(INITIATOR, **config)) as (peer, task):
+        await peer.receive(24)
+        await peer.send(octets)
+        assert await peer.rest() == FpduFramer(markers=markers, crc=True).frame(ulpdu)
+        peer.sock.shutdown(1)
+        with pytest.raises(MpaConnectionError) as failed:
+            await task
+        assert failed.value.reason.code == code
 
 
-def test_200_connections_with_mutated_streams_end_with_a_reason():
+async def test_200_connections_with_mutated_streams_end_with_a_reason():
     rng = random.Random(3)
 
     async def one(role):
@@ -193,9 +183,6 @@ def test_200_connections_with_mutated_streams_end_with_a_reason():
                 return str(error)
             return None
 
-    async def test():
-        ended = await asyncio.gather(*(one(role) for _ in range(100) for role in Role))
-        assert "" not in ended
-        assert sum(reason is not None for reason in ended) > 100
-
-    run(test())
+    ended = await asyncio.gather(*(one(role) for _ in range(100) for role in Role))
+    assert "" not in ended
+    assert sum(reason is not None for reason in ended) > 100

@@ -10,7 +10,6 @@ from amaranth.lib.wiring import In, Out
 from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.harness import bench, simulate
-from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.cocotb_tests.system.test_verilog_rnic import memory_is_written_and_read
 from open_rnic.cocotb_tests.system.test_whole import board_and_twin
@@ -92,14 +91,11 @@ def test_memories():
 
 
 @long("a synthesis and a build of minutes")
-def test_the_netlist_of_a_board_connects_and_its_memory_is_written_and_read():
-    async def body():
-        async with board_and_twin(name="colorlight_5a75b:netlist") as (board, twin):
-            await memory_is_written_and_read(board, twin)
-            counters = await board.rnic.counters()
-            assert not any(count for name, count in counters.items() if name not in ("RX_FRAMES", "TX_FRAMES"))
-
-    run(body())
+async def test_the_netlist_of_a_board_connects_and_its_memory_is_written_and_read():
+    async with board_and_twin(name="colorlight_5a75b:netlist") as (board, twin):
+        await memory_is_written_and_read(board, twin)
+        counters = await board.rnic.counters()
+        assert not any(count for name, count in counters.items() if name not in ("RX_FRAMES", "TX_FRAMES"))
 
 
 @pytest.mark.parametrize(

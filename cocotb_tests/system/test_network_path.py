@@ -16,7 +16,6 @@ from open_rnic.cocotb_tests.host_driver.tcp.linux import (
     linux_sends_with_its_window_shut,
     rtl_network,
 )
-from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.soaks.tcp import TcpRtl
 from open_rnic.host_driver import rdma
@@ -39,64 +38,48 @@ PLANS = {
 
 @pytest.mark.parametrize("active", [False, True], ids=["passive", "active"])
 @pytest.mark.parametrize("plan", PLANS)
-def test_octets_arrive_both_ways(plan, active):
-    async def body():
-        async with rtl_network(PLANS[plan]) as (linux, tcp):
-            ours, theirs = await connected(linux, tcp, active=active)
-            await both_ways(ours, theirs, 100_000)
-            theirs.close()
-
-    run(body())
+async def test_octets_arrive_both_ways(plan, active):
+    async with rtl_network(PLANS[plan]) as (linux, tcp):
+        ours, theirs = await connected(linux, tcp, active=active)
+        await both_ways(ours, theirs, 100_000)
+        theirs.close()
 
 
-def test_windows_that_stay_shut_open_again():
-    async def body():
-        async with rtl_network() as (linux, tcp):
-            ours, theirs = await connected(linux, tcp, active=True, buffer=20_000)
-            await hold_both_windows_shut(ours, theirs, 2, 400_000)
-            theirs.close()
-
-    run(body())
+async def test_windows_that_stay_shut_open_again():
+    async with rtl_network() as (linux, tcp):
+        ours, theirs = await connected(linux, tcp, active=True, buffer=20_000)
+        await hold_both_windows_shut(ours, theirs, 2, 400_000)
+        theirs.close()
 
 
-def test_linux_may_send_with_its_window_shut():
-    async def body():
-        async with rtl_network() as (linux, tcp):
-            ours, theirs = await connected(linux, tcp, active=True, buffer=20_000)
-            await linux_sends_with_its_window_shut(ours, theirs, 400_000)
-            theirs.close()
-
-    run(body())
+async def test_linux_may_send_with_its_window_shut():
+    async with rtl_network() as (linux, tcp):
+        ours, theirs = await connected(linux, tcp, active=True, buffer=20_000)
+        await linux_sends_with_its_window_shut(ours, theirs, 400_000)
+        theirs.close()
 
 
-def test_two_connections_to_the_same_peer_have_different_ports(monkeypatch):
+async def test_two_connections_to_the_same_peer_have_different_ports(monkeypatch):
     monkeypatch.setattr("secrets.randbelow", lambda _: 0)
+    async with rtl_network() as (linux, tcp):
+        pairs = [await connected(linux, tcp, active=True) for _ in range(3)]
+        first = pairs[0][0].local
+        assert [ours.local[1] for ours, _ in pairs] == [*EPHEMERAL[:3]]
+        with pytest.raises(MpaConnectionError, match=f"port {EPHEMERAL[0]} of {TWIN} is in use"):
+            await tcp.connect(LINUX, PORT, HANG, first)
+        await asyncio.gather(*(both_ways(ours, theirs, 5000) for ours, theirs in pairs))
+        for _, theirs in pairs:
+            theirs.close()
 
-    async def body():
-        async with rtl_network() as (linux, tcp):
-            pairs = [await connected(linux, tcp, active=True) for _ in range(3)]
-            first = pairs[0][0].local
-            assert [ours.local[1] for ours, _ in pairs] == [*EPHEMERAL[:3]]
-            with pytest.raises(MpaConnectionError, match=f"port {EPHEMERAL[0]} of {TWIN} is in use"):
-                await tcp.connect(LINUX, PORT, HANG, first)
+
+async def test_connections_one_after_the_other_and_some_at_once():
+    async with rtl_network() as (linux, tcp):
+        for _ in range(3):
+            pairs = [await connected(linux, tcp, active=active) for active in (True, False, True)]
             await asyncio.gather(*(both_ways(ours, theirs, 5000) for ours, theirs in pairs))
-            for _, theirs in pairs:
+            for ours, theirs in pairs:
+                ours.close(reset=False)
                 theirs.close()
-
-    run(body())
-
-
-def test_connections_one_after_the_other_and_some_at_once():
-    async def body():
-        async with rtl_network() as (linux, tcp):
-            for _ in range(3):
-                pairs = [await connected(linux, tcp, active=active) for active in (True, False, True)]
-                await asyncio.gather(*(both_ways(ours, theirs, 5000) for ours, theirs in pairs))
-                for ours, theirs in pairs:
-                    ours.close(reset=False)
-                    theirs.close()
-
-    run(body())
 
 
 def test_random_mutated_and_forged_frames_do_no_harm():
@@ -105,38 +88,31 @@ def test_random_mutated_and_forged_frames_do_no_harm():
     assert outcomes.keys() >= {"random", "mutated", "forged"}
 
 
-def test_a_port_without_a_listener_refuses():
-    async def body():
-        async with rtl_network() as (linux, tcp):
-            with pytest.raises(MpaConnectionError, match="refused"):
-                await tcp.connect(LINUX, PORT, HANG, None)
-            with linux.socket() as client, pytest.raises(ConnectionRefusedError):
-                await asyncio.get_running_loop().sock_connect(client, (TWIN, PORT))
-
-    run(body())
+async def test_a_port_without_a_listener_refuses():
+    async with rtl_network() as (linux, tcp):
+        with pytest.raises(MpaConnectionError, match="refused"):
+            await tcp.connect(LINUX, PORT, HANG, None)
+        with linux.socket() as client, pytest.raises(ConnectionRefusedError):
+            await asyncio.get_running_loop().sock_connect(client, (TWIN, PORT))
 
 
-def test_rping_runs_over_two_paths_that_a_lossy_pipe_joins():
+async def test_rping_runs_over_two_paths_that_a_lossy_pipe_joins():
     addresses = [IPv4Interface(f"10.9.0.{n}/24") for n in (1, 2)]
     responder, initiator = Config(Role.RESPONDER, timeout=HANG), Config(Role.INITIATOR, timeout=HANG)
+    async with (
+        opened(bytes.fromhex("020000000001"), addresses[0]) as one,
+        opened(MAC, addresses[1]) as other,
+        Pipe(one, other, Faults(drop=0.01), seed=1),
+        EngineTcp(one, addresses[0].ip) as client,
+        EngineTcp(other, addresses[1].ip) as server,
+        await rdma.listen(TWIN, rping.PORT, responder, tcp=server) as listener,
+    ):
 
-    async def body():
-        async with (
-            opened(bytes.fromhex("020000000001"), addresses[0]) as one,
-            opened(MAC, addresses[1]) as other,
-            Pipe(one, other, Faults(drop=0.01), seed=1),
-            EngineTcp(one, addresses[0].ip) as client,
-            EngineTcp(other, addresses[1].ip) as server,
-            await rdma.listen(TWIN, rping.PORT, responder, tcp=server) as listener,
-        ):
+        async def serve():
+            async with await (await listener.request()).accept() as connection:
+                return await rping.server(connection)
 
-            async def serve():
-                async with await (await listener.request()).accept() as connection:
-                    return await rping.server(connection)
-
-            serving = asyncio.create_task(serve())
-            async with await rdma.connect(TWIN, rping.PORT, initiator, tcp=client) as connection:
-                assert await rping.client(connection, count=5, size=4000, validate=True) == 5
-            assert await serving == 5
-
-    run(body())
+        serving = asyncio.create_task(serve())
+        async with await rdma.connect(TWIN, rping.PORT, initiator, tcp=client) as connection:
+            assert await rping.client(connection, count=5, size=4000, validate=True) == 5
+        assert await serving == 5

@@ -7,7 +7,6 @@ from ipaddress import IPv4Interface
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import exercise
-from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver import rdma
@@ -66,186 +65,156 @@ async def connected(active_tcp, passive_tcp, host, devices, observer=lambda seen
 
 
 @long("test_whole has RNICs with engines, and their MAC")
-def test_rping_runs_over_two_rnics_that_a_lossy_pipe_joins():
-    async def body():
-        async with (
-            two_rnics(Faults(drop=0.01)) as (client, server),
-            await rdma.listen(str(OTHER.ip), rping.PORT, RESPONDER, device=server.open_device, tcp=server) as listener,
-        ):
+async def test_rping_runs_over_two_rnics_that_a_lossy_pipe_joins():
+    async with (
+        two_rnics(Faults(drop=0.01)) as (client, server),
+        await rdma.listen(str(OTHER.ip), rping.PORT, RESPONDER, device=server.open_device, tcp=server) as listener,
+    ):
 
-            async def serve():
-                async with await (await listener.request()).accept() as connection:
-                    return await rping.server(connection)
+        async def serve():
+            async with await (await listener.request()).accept() as connection:
+                return await rping.server(connection)
 
-            serving = asyncio.create_task(serve())
-            connecting = rdma.connect(str(OTHER.ip), rping.PORT, INITIATOR, device=client.open_device, tcp=client)
-            async with await connecting as connection:
-                assert isinstance(connection._stream, OffloadStream)
-                assert await rping.client(connection, count=5, size=4000, validate=True) == 5
-            assert await serving == 5
-
-    run(body())
+        serving = asyncio.create_task(serve())
+        connecting = rdma.connect(str(OTHER.ip), rping.PORT, INITIATOR, device=client.open_device, tcp=client)
+        async with await connecting as connection:
+            assert isinstance(connection._stream, OffloadStream)
+            assert await rping.client(connection, count=5, size=4000, validate=True) == 5
+        assert await serving == 5
 
 
 @long("test_whole has connections that end in the middle")
-def test_engines_forget_a_connection_that_ends_in_the_middle_of_messages():
+async def test_engines_forget_a_connection_that_ends_in_the_middle_of_messages():
     """Words that they have asked for come before those of the next connection."""
+    async with (
+        two_rnics(Faults()) as (client, server),
+        await rdma.listen(str(OTHER.ip), 7174, RESPONDER, device=server.open_device, tcp=server) as listener,
+    ):
 
-    async def body():
-        async with (
-            two_rnics(Faults()) as (client, server),
-            await rdma.listen(str(OTHER.ip), 7174, RESPONDER, device=server.open_device, tcp=server) as listener,
-        ):
+        async def accept():
+            return await (await listener.request()).accept()
 
-            async def accept():
-                return await (await listener.request()).accept()
-
-            for last in (False, False, True):
-                accepting = asyncio.create_task(accept())
-                ours = await rdma.connect(
-                    str(OTHER.ip), 7174, INITIATOR, device=client.open_device, tcp=client
-                )
-                theirs = await accepting
-                if last:
-                    await asyncio.gather(exercise(ours, theirs), exercise(theirs, ours))
-                    assert theirs.device.memory is server.paths[0].memory
-                    await asyncio.gather(ours.close(), theirs.close())
-                    assert not len(server.paths[0].memory)
-                    return
-                memory = theirs.register(bytearray(1 << 20), Access.REMOTE_WRITE | Access.REMOTE_READ)
-                ours.post_write(bytes(1 << 20), memory.stag)
-                ours.post_read(bytearray(1 << 20), stag=memory.stag)
-                while not await ours.device.get("TX_FPDUS"):
-                    await asyncio.sleep(0)
-                await asyncio.gather(ours.abort(), theirs.abort())
-                while not (client.ended(client.rows[0]) and server.status(server.rows[0]) == State.LISTEN):
-                    await asyncio.sleep(0.01)
-
-    run(body())
+        for last in (False, False, True):
+            accepting = asyncio.create_task(accept())
+            ours = await rdma.connect(str(OTHER.ip), 7174, INITIATOR, device=client.open_device, tcp=client)
+            theirs = await accepting
+            if last:
+                await asyncio.gather(exercise(ours, theirs), exercise(theirs, ours))
+                assert theirs.device.memory is server.paths[0].memory
+                await asyncio.gather(ours.close(), theirs.close())
+                assert not len(server.paths[0].memory)
+                return
+            memory = theirs.register(bytearray(1 << 20), Access.REMOTE_WRITE | Access.REMOTE_READ)
+            ours.post_write(bytes(1 << 20), memory.stag)
+            ours.post_read(bytearray(1 << 20), stag=memory.stag)
+            while not await ours.device.get("TX_FPDUS"):
+                await asyncio.sleep(0)
+            await asyncio.gather(ours.abort(), theirs.abort())
+            while not (client.ended(client.rows[0]) and server.status(server.rows[0]) == State.LISTEN):
+                await asyncio.sleep(0.01)
 
 
-def test_connections_follow_each_other_and_end_in_order():
-    async def body():
-        async with rnic_and_twin() as (tcp, twin):
-            for round_ in range(6):
-                ways = [(tcp, twin, str(OTHER.ip)), (twin, tcp, str(ONE.ip))]
-                active, passive, host = ways[round_ % 2]
-                devices = AttachedDevice(), SoftwareDevice(lanes=4)
-                pair = devices if round_ % 2 == 0 else devices[::-1]
-                async with connected(active, passive, host, pair) as (one, other):
-                    for end in (one, other):
-                        await end.ready()
-                    await asyncio.gather(one.send_ulpdus(ULPDUS), other.send_ulpdus(ULPDUS))
-                    for end in (one, other):
-                        assert [await end.receive_ulpdu() for _ in ULPDUS] == ULPDUS
-                    await asyncio.gather(one.finish(), other.finish())
-                    assert [await one.receive_ulpdu(), await other.receive_ulpdu()] == [None, None]
-
-    run(body())
-
-
-def test_four_connections_at_once():
-    async def body():
-        async with rnic_and_twin() as (tcp, twin), await listen(str(ONE.ip), tcp=tcp) as listener:
-
-            async def serve():
-                async with await listener.accept(AttachedDevice(), RESPONDER) as connection:
-                    await connection.ready()
-                    for _ in range(5):
-                        await connection.send_ulpdu(await connection.receive_ulpdu())
-                    await connection.finish()
-                    assert await connection.receive_ulpdu() is None
-
-            async def ask(n):
-                device = SoftwareDevice(lanes=4)
-                async with await initiate(str(ONE.ip), listener.address[1], device, INITIATOR, tcp=twin) as connection:
-                    await connection.ready()
-                    for size in (1, 100, 1400, 3000, 7):
-                        await connection.send_ulpdu(bytes([n]) * size)
-                        assert await connection.receive_ulpdu() == bytes([n]) * size
-                    assert await connection.receive_ulpdu() is None
-                    await connection.finish()
-
-            await asyncio.gather(*(serve() for _ in range(4)), *(ask(n) for n in range(4)))
-
-    run(body())
-
-
-def test_a_bad_crc_is_answered_with_a_terminate():
-    async def body():
-        async with rnic_and_twin() as (tcp, twin):
-
-            class Spoiling(SoftwareDevice):
-                async def read_fpdus(self):
-                    return [fpdu.replace(b"spoil", b"spoilt"[1:]) for fpdu in await super().read_fpdus()]
-
-            async with connected(twin, tcp, str(ONE.ip), (Spoiling(lanes=4), AttachedDevice())) as (one, other):
-                await one.send_ulpdu(b"spoil")
-                with pytest.raises(MpaConnectionError, match="the CRC of the FPDU with ULPDU_Length 5 does not match"):
-                    await other.receive_ulpdu()
-                await other.terminate(other.error.reason.code)
-                terminate = await one.receive_ulpdu()
-                assert terminate[1] == 0x47  # RDMAP version 1, Terminate
-                await one.close()
-
-    run(body())
-
-
-def test_the_peers_reset_is_reported():
-    async def body():
-        async with rnic_and_twin() as (tcp, twin):
-            devices = AttachedDevice(), SoftwareDevice(lanes=4)
-            async with connected(tcp, twin, str(OTHER.ip), devices) as (one, other):
-                await one.ready()
-                await other.close(reset=True)
-                with pytest.raises(MpaConnectionError, match="Connection reset by peer"):
-                    await one.receive_ulpdu()
-
-    run(body())
-
-
-def test_either_end_can_reject():
-    async def body():
-        async with rnic_and_twin() as (tcp, twin):
+async def test_connections_follow_each_other_and_end_in_order():
+    async with rnic_and_twin() as (tcp, twin):
+        for round_ in range(6):
             ways = [(tcp, twin, str(OTHER.ip)), (twin, tcp, str(ONE.ip))]
-            for active, passive, host in ways:
-                devices = [AttachedDevice(), SoftwareDevice(lanes=4)]
-                if active is twin:
-                    devices.reverse()
-                async with await listen(host, tcp=passive) as listener:
-
-                    async def refuse(listener=listener, device=devices[1]):
-                        await (await listener.request(device, RESPONDER)).reject(b"no")
-
-                    refusing = asyncio.create_task(refuse())
-                    with pytest.raises(RejectedError):
-                        await initiate(host, listener.address[1], devices[0], INITIATOR, tcp=active)
-                    await refusing
-
-    run(body())
-
-
-def test_octets_of_a_connection_do_not_pass_the_host():
-    async def body():
-        async with rnic_and_twin() as (tcp, twin):
-            seen = []
+            active, passive, host = ways[round_ % 2]
             devices = AttachedDevice(), SoftwareDevice(lanes=4)
-            async with connected(tcp, twin, str(OTHER.ip), devices, seen.append) as (one, other):
-                await one.ready()
-                await other.send_ulpdu(b"octets")
-                assert await one.receive_ulpdu() == b"octets"
-            assert not [each for each in seen if isinstance(each, Octets)]
-            assert {each.direction for each in seen if isinstance(each, Counted)} == set(Direction)
+            pair = devices if round_ % 2 == 0 else devices[::-1]
+            async with connected(active, passive, host, pair) as (one, other):
+                for end in (one, other):
+                    await end.ready()
+                await asyncio.gather(one.send_ulpdus(ULPDUS), other.send_ulpdus(ULPDUS))
+                for end in (one, other):
+                    assert [await end.receive_ulpdu() for _ in ULPDUS] == ULPDUS
+                await asyncio.gather(one.finish(), other.finish())
+                assert [await one.receive_ulpdu(), await other.receive_ulpdu()] == [None, None]
 
-    run(body())
+
+async def test_four_connections_at_once():
+    async with rnic_and_twin() as (tcp, twin), await listen(str(ONE.ip), tcp=tcp) as listener:
+
+        async def serve():
+            async with await listener.accept(AttachedDevice(), RESPONDER) as connection:
+                await connection.ready()
+                for _ in range(5):
+                    await connection.send_ulpdu(await connection.receive_ulpdu())
+                await connection.finish()
+                assert await connection.receive_ulpdu() is None
+
+        async def ask(n):
+            device = SoftwareDevice(lanes=4)
+            async with await initiate(str(ONE.ip), listener.address[1], device, INITIATOR, tcp=twin) as connection:
+                await connection.ready()
+                for size in (1, 100, 1400, 3000, 7):
+                    await connection.send_ulpdu(bytes([n]) * size)
+                    assert await connection.receive_ulpdu() == bytes([n]) * size
+                assert await connection.receive_ulpdu() is None
+                await connection.finish()
+
+        await asyncio.gather(*(serve() for _ in range(4)), *(ask(n) for n in range(4)))
 
 
-def test_a_device_without_a_connection_says_so():
-    async def body():
-        with pytest.raises(DeviceError, match="no connection is attached to it"):
-            await AttachedDevice().get("CYCLES")
-        async with rnic_and_twin() as (tcp, twin), await listen(str(OTHER.ip), tcp=twin) as listener:
-            with pytest.raises(MpaConnectionError, match="uses the data path of that device"):
-                await initiate(str(OTHER.ip), listener.address[1], SoftwareDevice(lanes=4), INITIATOR, tcp=tcp)
+async def test_a_bad_crc_is_answered_with_a_terminate():
+    async with rnic_and_twin() as (tcp, twin):
 
-    run(body())
+        class Spoiling(SoftwareDevice):
+            async def read_fpdus(self):
+                return [fpdu.replace(b"spoil", b"spoilt"[1:]) for fpdu in await super().read_fpdus()]
+
+        async with connected(twin, tcp, str(ONE.ip), (Spoiling(lanes=4), AttachedDevice())) as (one, other):
+            await one.send_ulpdu(b"spoil")
+            with pytest.raises(MpaConnectionError, match="the CRC of the FPDU with ULPDU_Length 5 does not match"):
+                await other.receive_ulpdu()
+            await other.terminate(other.error.reason.code)
+            terminate = await one.receive_ulpdu()
+            assert terminate[1] == 0x47  # RDMAP version 1, Terminate
+            await one.close()
+
+
+async def test_the_peers_reset_is_reported():
+    async with rnic_and_twin() as (tcp, twin):
+        devices = AttachedDevice(), SoftwareDevice(lanes=4)
+        async with connected(tcp, twin, str(OTHER.ip), devices) as (one, other):
+            await one.ready()
+            await other.close(reset=True)
+            with pytest.raises(MpaConnectionError, match="Connection reset by peer"):
+                await one.receive_ulpdu()
+
+
+async def test_either_end_can_reject():
+    async with rnic_and_twin() as (tcp, twin):
+        ways = [(tcp, twin, str(OTHER.ip)), (twin, tcp, str(ONE.ip))]
+        for active, passive, host in ways:
+            devices = [AttachedDevice(), SoftwareDevice(lanes=4)]
+            if active is twin:
+                devices.reverse()
+            async with await listen(host, tcp=passive) as listener:
+
+                async def refuse(listener=listener, device=devices[1]):
+                    await (await listener.request(device, RESPONDER)).reject(b"no")
+
+                refusing = asyncio.create_task(refuse())
+                with pytest.raises(RejectedError):
+                    await initiate(host, listener.address[1], devices[0], INITIATOR, tcp=active)
+                await refusing
+
+
+async def test_octets_of_a_connection_do_not_pass_the_host():
+    async with rnic_and_twin() as (tcp, twin):
+        seen = []
+        devices = AttachedDevice(), SoftwareDevice(lanes=4)
+        async with connected(tcp, twin, str(OTHER.ip), devices, seen.append) as (one, other):
+            await one.ready()
+            await other.send_ulpdu(b"octets")
+            assert await one.receive_ulpdu() == b"octets"
+        assert not [each for each in seen if isinstance(each, Octets)]
+        assert {each.direction for each in seen if isinstance(each, Counted)} == set(Direction)
+
+
+async def test_a_device_without_a_connection_says_so():
+    with pytest.raises(DeviceError, match="no connection is attached to it"):
+        await AttachedDevice().get("CYCLES")
+    async with rnic_and_twin() as (tcp, twin), await listen(str(OTHER.ip), tcp=twin) as listener:
+        with pytest.raises(MpaConnectionError, match="uses the data path of that device"):
+            await initiate(str(OTHER.ip), listener.address[1], SoftwareDevice(lanes=4), INITIATOR, tcp=tcp)

@@ -8,7 +8,6 @@ import pytest
 
 from open_rnic.cocotb_tests.harness.commands import RNIC
 from open_rnic.cocotb_tests.harness.verilog_tops import AxiRam, SimulatedVerilog, VerilogRnic, WishboneRam
-from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.cocotb_tests.system.test_many import connected
@@ -100,17 +99,14 @@ def test_options_are_checked(options, message):
 @long("builds of their own; test_fusesoc.py runs the Verilog, test_axi_memory.py and test_wishbone_memory.py its buses")
 @pytest.mark.parametrize("bus", RAMS)
 @pytest.mark.parametrize("connections", [1, 4])
-def test_a_peer_connects_pings_and_writes_into_the_memory(connections, bus):
-    async def body():
-        top = VerilogRnic(rnic(connections, bus), connections, RAMS[bus](MEMORY))
-        simulated = await SimulatedVerilog.open(top)
-        async with board_and_twin(name=simulated) as (board, twin):
-            assert len(board.rnic.paths) == connections
-            engine = board.tcp.open_device
-            await ping(board.tcp, str(BOARD.ip), twin, passive=engine)
-            await memory_is_written_and_read(board, twin)
-            counters = await board.rnic.counters()
-            assert counters["RX_FRAMES"]
-            assert not any(count for name, count in counters.items() if name not in ("RX_FRAMES", "TX_FRAMES"))
-
-    run(body())
+async def test_a_peer_connects_pings_and_writes_into_the_memory(connections, bus):
+    top = VerilogRnic(rnic(connections, bus), connections, RAMS[bus](MEMORY))
+    simulated = await SimulatedVerilog.open(top)
+    async with board_and_twin(name=simulated) as (board, twin):
+        assert len(board.rnic.paths) == connections
+        engine = board.tcp.open_device
+        await ping(board.tcp, str(BOARD.ip), twin, passive=engine)
+        await memory_is_written_and_read(board, twin)
+        counters = await board.rnic.counters()
+        assert counters["RX_FRAMES"]
+        assert not any(count for name, count in counters.items() if name not in ("RX_FRAMES", "TX_FRAMES"))

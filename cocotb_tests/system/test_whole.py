@@ -13,7 +13,6 @@ import pytest
 
 from open_rnic.cocotb_tests.harness.commands import RNIC
 from open_rnic.cocotb_tests.harness.devices import closing
-from open_rnic.cocotb_tests.host_driver.tcp.test_linux import run
 from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.plugins.system_packages import TAP, needs
@@ -92,84 +91,70 @@ async def ping(server, server_address, client, *, passive=None, active=None):
 
 
 @long("rping of Linux runs both ways opposite a board in `make interop-short`")
-def test_rping_runs_both_ways_over_a_cable_that_loses_frames():
-    async def body():
-        async with board_and_twin(faults=Faults(drop=0.02)) as (board, twin):
-            engine = board.tcp.open_device
-            assert await ping(twin, str(PEER.ip), board.tcp, active=engine) is OffloadStream
-            await ping(board.tcp, str(BOARD.ip), twin, passive=engine)
-            assert board.rnic.driver.exchange.repeats
-
-    run(body())
+async def test_rping_runs_both_ways_over_a_cable_that_loses_frames():
+    async with board_and_twin(faults=Faults(drop=0.02)) as (board, twin):
+        engine = board.tcp.open_device
+        assert await ping(twin, str(PEER.ip), board.tcp, active=engine) is OffloadStream
+        await ping(board.tcp, str(BOARD.ip), twin, passive=engine)
+        assert board.rnic.driver.exchange.repeats
 
 
 @pytest.mark.parametrize("first", ["board", "peer"])
-def test_a_listener_of_a_board_with_one_connection_serves_one_peer_after_the_other(first):
+async def test_a_listener_of_a_board_with_one_connection_serves_one_peer_after_the_other(first):
     """Whichever end closes first; soon after that, the board listens again."""
-
-    async def body():
-        async with board_and_twin() as (board, twin):
-            place = str(BOARD.ip), 7
-            async with await rdma.listen(*place, RESPONDER, device=board.tcp.open_device, tcp=board.tcp) as listener:
-                for n in range(3):
-                    async with asyncio.timeout(HANG):
-                        connecting = asyncio.create_task(connect(*place, rdma.software, twin))
-                        ours, theirs = await (await listener.request()).accept(), await connecting
-                        await theirs.send(bytes([n]))
-                        assert bytes(await ours.receive()) == bytes([n])
-                        one, other = (ours, theirs) if first == "board" else (theirs, ours)
-                        ending = asyncio.create_task(one.close())
-                        assert await other.disconnected() is None
-                        await asyncio.gather(ending, other.close())
-
-    run(body())
+    async with board_and_twin() as (board, twin):
+        place = str(BOARD.ip), 7
+        async with await rdma.listen(*place, RESPONDER, device=board.tcp.open_device, tcp=board.tcp) as listener:
+            for n in range(3):
+                async with asyncio.timeout(HANG):
+                    connecting = asyncio.create_task(connect(*place, rdma.software, twin))
+                    ours, theirs = await (await listener.request()).accept(), await connecting
+                    await theirs.send(bytes([n]))
+                    assert bytes(await ours.receive()) == bytes([n])
+                    one, other = (ours, theirs) if first == "board" else (theirs, ours)
+                    ending = asyncio.create_task(one.close())
+                    assert await other.disconnected() is None
+                    await asyncio.gather(ending, other.close())
 
 
-def test_a_program_sees_in_its_memory_what_a_peer_writes_into_that_of_the_board_without_a_send():
-    async def body():
-        async with board_and_twin() as (board, twin):
-            place = str(BOARD.ip), 7
-            engine = board.tcp.open_device
-            async with await rdma.listen(*place, RESPONDER, device=engine, tcp=board.tcp) as listener:
-                connecting = asyncio.create_task(rdma.connect(*place, INITIATOR, tcp=twin))
-                ours, theirs = await (await listener.request()).accept(), await connecting
-                async with closing(ours, theirs):
-                    memory = bytearray(100)
-                    region = ours.register(memory, Access.LOCAL_WRITE | Access.REMOTE_WRITE)
-                    await board.rnic.get("IDENTITY")  # behind the registration
-                    await theirs.write(b"written", region.stag, region.to + 20)
-                    await ours.until(lambda: memory[20:27] == b"written")
-
-    run(body())
+async def test_a_program_sees_in_its_memory_what_a_peer_writes_into_that_of_the_board_without_a_send():
+    async with board_and_twin() as (board, twin):
+        place = str(BOARD.ip), 7
+        engine = board.tcp.open_device
+        async with await rdma.listen(*place, RESPONDER, device=engine, tcp=board.tcp) as listener:
+            connecting = asyncio.create_task(rdma.connect(*place, INITIATOR, tcp=twin))
+            ours, theirs = await (await listener.request()).accept(), await connecting
+            async with closing(ours, theirs):
+                memory = bytearray(100)
+                region = ours.register(memory, Access.LOCAL_WRITE | Access.REMOTE_WRITE)
+                await board.rnic.get("IDENTITY")  # behind the registration
+                await theirs.write(b"written", region.stag, region.to + 20)
+                await ours.until(lambda: memory[20:27] == b"written")
 
 
-def test_samples_of_the_boards_fabric_reach_the_memory_of_a_peer():
+async def test_samples_of_the_boards_fabric_reach_the_memory_of_a_peer():
     count = 5000
+    async with board_and_twin(Faults(drop=0.01)) as (board, twin):
+        place = str(BOARD.ip), 7
+        engine = board.tcp.open_device
+        numbers = []
 
-    async def body():
-        async with board_and_twin(Faults(drop=0.01)) as (board, twin):
-            place = str(BOARD.ip), 7
-            engine = board.tcp.open_device
-            numbers = []
+        async def read():
+            async with await SampleReader.connect(*place, octets=1 << 13, config=INITIATOR, tcp=twin) as reader:
+                async for block in reader:
+                    numbers.extend(word for (word,) in struct.iter_unpack("<I", block.octets))
 
-            async def read():
-                async with await SampleReader.connect(*place, octets=1 << 13, config=INITIATOR, tcp=twin) as reader:
-                    async for block in reader:
-                        numbers.extend(word for (word,) in struct.iter_unpack("<I", block.octets))
-
-            async with await rdma.listen(*place, RESPONDER, device=engine, tcp=board.tcp) as listener:
-                reading = asyncio.create_task(read())
-                async with await SampleWriter.accept(await listener.request(), Delivery(drops=False)) as writer:
-                    generator = await SignalGenerator.open(writer.connection.device)
-                    await writer.start()
-                    await generator.start(samples=count)
-                    signal = await generator.finished(writer.connection)
-                    status = await writer.finish()
-                await reading
-            assert (signal.given, status.octets, status.dropped) == (count, 4 * count, 0)
-            assert numbers == list(range(count))
-
-    run(body())
+        async with await rdma.listen(*place, RESPONDER, device=engine, tcp=board.tcp) as listener:
+            reading = asyncio.create_task(read())
+            async with await SampleWriter.accept(await listener.request(), Delivery(drops=False)) as writer:
+                generator = await SignalGenerator.open(writer.connection.device)
+                await writer.start()
+                await generator.start(samples=count)
+                signal = await generator.finished(writer.connection)
+                status = await writer.finish()
+            await reading
+        assert (signal.given, status.octets, status.dropped) == (count, 4 * count, 0)
+        assert numbers == list(range(count))
 
 
 @long("a board and the twin are in the short run")
@@ -187,28 +172,25 @@ def test_the_demonstration_verifies_what_a_board_and_the_twin_send(capsys):
     assert f"the initiator with the software twin, the other with udp:sim:{NAME}" in out
 
 
-def test_damaged_frames_and_a_pulled_cable_are_counted_and_a_link_returns():
-    async def body():
-        async with board_and_twin() as (board, _):
-            for damage in (Damage.FCS, Damage.ERROR, Damage.RUNT):
-                board.board.send(bytes(100), damage)
-            while (counters := await board.rnic.counters())["RX_RUNT"] < 1:
-                pass
-            assert (counters["RX_FCS"], counters["RX_ERROR"]) == (1, 1)
-            board.cable.cut()
-            board.board.cable(up=False)
-            identity = board.rnic.read(MAC, "LINK")
-            await asyncio.sleep(0.3)
-            assert not identity.done()
-            board.board.cable(up=True)
-            board.cable.join()
-            assert MAC_REGISTERS["LINK"]["changed"].get(await identity)
-
-    run(body())
+async def test_damaged_frames_and_a_pulled_cable_are_counted_and_a_link_returns():
+    async with board_and_twin() as (board, _):
+        for damage in (Damage.FCS, Damage.ERROR, Damage.RUNT):
+            board.board.send(bytes(100), damage)
+        while (counters := await board.rnic.counters())["RX_RUNT"] < 1:
+            pass
+        assert (counters["RX_FCS"], counters["RX_ERROR"]) == (1, 1)
+        board.cable.cut()
+        board.board.cable(up=False)
+        identity = board.rnic.read(MAC, "LINK")
+        await asyncio.sleep(0.3)
+        assert not identity.done()
+        board.board.cable(up=True)
+        board.cable.join()
+        assert MAC_REGISTERS["LINK"]["changed"].get(await identity)
 
 
 @needs(TAP)
-def test_linux_finds_a_board_and_operates_it_again_after_a_program_was_killed():
+async def test_linux_finds_a_board_and_operates_it_again_after_a_program_was_killed():
     def program(linux, *arguments):
         """Start ``rnic`` in the network of the board."""
         command = [*RNIC, *arguments]
@@ -219,96 +201,85 @@ def test_linux_finds_a_board_and_operates_it_again_after_a_program_was_killed():
         assert process.returncode == 0
         return text
 
-    async def body():
-        board = await SimulatedBoard.open(NAME)
-        host = IPv4Interface("10.0.0.1/24")
-        async with TapNetwork(str(host)) as linux, Pipe(linux.port, board):
-            find = "find", "--json", "--seconds", "5"  # a simulated board is slow on a busy machine
-            [found] = json.loads(await output(program(linux, *find)))
-            mac = "02:00:0a:00:00:02"
-            assert found == {"address": str(STATION.ip), "mac": mac, "in_use": False, "link_version": VERSION}
-            for _ in range(2):
-                with contextlib.ExitStack() as ending:
-                    serving = program(linux, "rping", "-s", "-v", "--device", f"udp:{STATION.ip}")
-                    ending.enter_context(serving)
-                    ending.callback(serving.kill)
-                    assert await asyncio.to_thread(serving.stdout.readline) == "listening at 10.0.0.2 port 7174\n"
-                    [found] = json.loads(await output(program(linux, *find)))
-                    assert found["in_use"]
-            assert "frames pass" in await output(program(linux, "inspect", f"udp:{STATION.ip}"))
-        await board.close()
-
-    run(body())
+    board = await SimulatedBoard.open(NAME)
+    host = IPv4Interface("10.0.0.1/24")
+    async with TapNetwork(str(host)) as linux, Pipe(linux.port, board):
+        find = "find", "--json", "--seconds", "5"  # a simulated board is slow on a busy machine
+        [found] = json.loads(await output(program(linux, *find)))
+        mac = "02:00:0a:00:00:02"
+        assert found == {"address": str(STATION.ip), "mac": mac, "in_use": False, "link_version": VERSION}
+        for _ in range(2):
+            with contextlib.ExitStack() as ending:
+                serving = program(linux, "rping", "-s", "-v", "--device", f"udp:{STATION.ip}")
+                ending.enter_context(serving)
+                ending.callback(serving.kill)
+                assert await asyncio.to_thread(serving.stdout.readline) == "listening at 10.0.0.2 port 7174\n"
+                [found] = json.loads(await output(program(linux, *find)))
+                assert found["in_use"]
+        assert "frames pass" in await output(program(linux, "inspect", f"udp:{STATION.ip}"))
+    await board.close()
 
 
 NAMES = shortened("one connection has fewer blocks", 1, ["ecpix5:4", "colorlight_5a75b"])
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rdma_goes_on_in_a_storm_at_line_rate_whose_frames_are_counted(name):
+async def test_rdma_goes_on_in_a_storm_at_line_rate_whose_frames_are_counted(name):
     """Broadcasts, frames for others and of other protocols, in bursts without a longer gap than Ethernet's."""
     storm = [
         udp(bytes(18), port=9, destination=BROADCAST, to=BROADCAST_MAC),
         udp(bytes(18), port=9, destination=OTHER, to=OTHER_MAC),
         ethernet(bytes(46), 0x86DD, bytes.fromhex("333300000001")),
     ]
+    async with board_and_twin(name=name) as (board, twin):
+        sent = 0
 
-    async def body():
-        async with board_and_twin(name=name) as (board, twin):
-            sent = 0
+        async def rage():
+            nonlocal sent
+            while True:
+                for _ in range(32):
+                    board.board.send(random.choice(storm))
+                    sent += 1
+                await board.rnic.get("IDENTITY")  # behind them
 
-            async def rage():
-                nonlocal sent
-                while True:
-                    for _ in range(32):
-                        board.board.send(random.choice(storm))
-                        sent += 1
-                    await board.rnic.get("IDENTITY")  # behind them
-
-            raging = asyncio.create_task(rage())
-            await ping(board.tcp, str(BOARD.ip), twin, passive=board.tcp.open_device)
-            raging.cancel()
-            await board.rnic.get("IDENTITY")
-            assert sent > 100
-            assert await board.rnic.discarded() == {
-                "RX_NO_ROOM": 0, "RX_CHECKSUM": 0, "RX_IGNORED": sent, "CONFLICTS": 0,
-            }  # fmt: skip
-            counters = await board.rnic.counters()
-            assert counters["RX_FRAMES"] > sent
-            assert not any(counters[name] for name in counters if name.startswith("RX_") and name != "RX_FRAMES")
-
-    run(body())
+        raging = asyncio.create_task(rage())
+        await ping(board.tcp, str(BOARD.ip), twin, passive=board.tcp.open_device)
+        raging.cancel()
+        await board.rnic.get("IDENTITY")
+        assert sent > 100
+        assert await board.rnic.discarded() == {
+            "RX_NO_ROOM": 0, "RX_CHECKSUM": 0, "RX_IGNORED": sent, "CONFLICTS": 0,
+        }  # fmt: skip
+        counters = await board.rnic.counters()
+        assert counters["RX_FRAMES"] > sent
+        assert not any(counters[name] for name in counters if name.startswith("RX_") and name != "RX_FRAMES")
 
 
-def test_a_second_host_takes_the_board_over_and_finds_it_without_connections():
-    async def body():
-        async with simulated(NAME, BOARD) as board:
-            device = board.tcp.open_device
-            listener = await rdma.listen(str(BOARD.ip), 0, RESPONDER, device=device, tcp=board.tcp)
+async def test_a_second_host_takes_the_board_over_and_finds_it_without_connections():
+    async def replaced():
+        ours, port = joined()
+        async with (
+            simulated(NAME, BOARD) as board,
+            await rdma.listen(str(BOARD.ip), 0, RESPONDER, device=board.tcp.open_device, tcp=board.tcp) as listener,
+            Pipe(port, board.port),
+            UserTcp(ours, Host(bytes.fromhex("020000000009"), IPv4Interface("10.9.0.9/24"))) as host,
+        ):
             assert await board.rnic.get("STATUS") == State.LISTEN
-            ours, port = joined()
-            async with (
-                Pipe(port, board.port),
-                UserTcp(ours, Host(bytes.fromhex("020000000009"), IPv4Interface("10.9.0.9/24"))) as host,
-            ):
-                other = await UdpRnic.open(TwinDatagrams(host, BOARD.ip), pace=1e-4, latency=0.1)
-                assert await other.get("STATUS") == Reason.ABORTED
-                await listener.request()  # the first host has lost it
+            other = await UdpRnic.open(TwinDatagrams(host, BOARD.ip), pace=1e-4, latency=0.1)
+            assert await other.get("STATUS") == Reason.ABORTED
+            await listener.request()  # the first host has lost it
 
     with pytest.raises(DeviceError, match=r"10\.9\.0\.1 port 57767: another .* has taken the board"):
-        run(body())
+        await replaced()
 
 
-def test_a_board_reports_the_state_of_its_port():
-    async def body():
-        async with simulated(NAME, BOARD, seed=1) as board:
-            found = await inspect(board.rnic)
-            assert (found.address, found.mac) == (BOARD, b"\2\0" + BOARD.ip.packed)
-            assert (found.link, found.in_band) == (Link(True, 1000, True), Link(True, 1000, True))
-            assert (found.running, found.phys) == (True, ())  # no PHY is simulated
-            assert found.counters["RX_FRAMES"] > 0
-
-    run(body())
+async def test_a_board_reports_the_state_of_its_port():
+    async with simulated(NAME, BOARD, seed=1) as board:
+        found = await inspect(board.rnic)
+        assert (found.address, found.mac) == (BOARD, b"\2\0" + BOARD.ip.packed)
+        assert (found.link, found.in_band) == (Link(True, 1000, True), Link(True, 1000, True))
+        assert (found.running, found.phys) == (True, ())  # no PHY is simulated
+        assert found.counters["RX_FRAMES"] > 0
 
 
 @pytest.mark.parametrize("name", NAMES)

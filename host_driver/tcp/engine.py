@@ -117,11 +117,12 @@ class EngineTcp:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._watcher.cancel()
-        for task in self._tasks:
+        tasks = {self._watcher, *self._tasks}
+        for task in tasks:
             task.cancel()
         for row in self.rows:
             self.device.command(Command.ABORT, row.number)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def connect(self, host: str, port: int, timeout: float, local_addr: Address | None) -> EngineConnection:
         """See Tcp. ``host`` is a numeric IPv4 address."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from open_rnic.cocotb_tests.harness.devices import drains_when_all_ulpdus_and_events_are_read
-from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.vectors import FPDUS
 from open_rnic.host_driver.device import DeviceError, Event, Ulpdu
 from open_rnic.host_driver.devices import open_device
@@ -456,14 +454,6 @@ def test_reset_forgets_the_connection_and_what_the_host_wrote():
 # The asynchronous device around it.
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(HANG):
-            await main
-
-    asyncio.run(limited())
-
-
 async def taken(write: Callable[[bytes], Awaitable[None]], octets: bytes, limit: int) -> int:
     """Return how often ``write`` took the octets before it blocked."""
     for count in range(limit):
@@ -479,119 +469,99 @@ async def start(device: SoftwareDevice, **config: int) -> None:
     await device.set_fields("CONTROL", tx_enable=1, rx_enable=1)
 
 
-def test_two_devices_carry_everything_both_ways_over_a_stream_that_is_cut_anywhere():
-    async def main() -> None:
-        choice = random.Random(6581)
-        messages = [choice.randbytes(choice.choice([0, 1, 100, 1442, 8882, 64768])) for _ in range(60)]
+async def test_two_devices_carry_everything_both_ways_over_a_stream_that_is_cut_anywhere():
+    choice = random.Random(6581)
+    messages = [choice.randbytes(choice.choice([0, 1, 100, 1442, 8882, 64768])) for _ in range(60)]
 
-        async def wire(source: SoftwareDevice, sink: SoftwareDevice) -> None:
-            while True:
-                octets = await source.read_mpa()
-                at = choice.randrange(len(octets) + 1)
-                await sink.write_mpa(octets[:at])
-                await sink.write_mpa(octets[at:])
+    async def wire(source: SoftwareDevice, sink: SoftwareDevice) -> None:
+        while True:
+            octets = await source.read_mpa()
+            at = choice.randrange(len(octets) + 1)
+            await sink.write_mpa(octets[:at])
+            await sink.write_mpa(octets[at:])
 
-        async def speak(device: SoftwareDevice) -> None:
-            for message in messages:
-                await device.write_ulpdu(message)
+    async def speak(device: SoftwareDevice) -> None:
+        for message in messages:
+            await device.write_ulpdu(message)
 
-        async def listen(device: SoftwareDevice) -> None:
-            assert [(await device.read_ulpdu()).octets for _ in messages] == messages
+    async def listen(device: SoftwareDevice) -> None:
+        assert [(await device.read_ulpdu()).octets for _ in messages] == messages
 
-        async with SoftwareDevice() as a, SoftwareDevice() as b:
-            wires = [asyncio.create_task(wire(a, b)), asyncio.create_task(wire(b, a))]
-            common = {"model": Model.PEER_TO_PEER, "markers_tx": 1, "markers_rx": 1, "rdmap": 0}
-            await start(a, rtr_send=Rtr.READ, **common)
-            await start(b, role=Role.RESPONDER, rtr_accept=Rtr.READ.bit, **common)
-            await asyncio.gather(speak(a), speak(b), listen(a), listen(b))
-            for each in wires:
-                each.cancel()
-            assert await a.get_wide("TX_OCTETS") == await b.get_wide("RX_OCTETS")
-
-    run(main())
+    async with SoftwareDevice() as a, SoftwareDevice() as b:
+        wires = [asyncio.create_task(wire(a, b)), asyncio.create_task(wire(b, a))]
+        common = {"model": Model.PEER_TO_PEER, "markers_tx": 1, "markers_rx": 1, "rdmap": 0}
+        await start(a, rtr_send=Rtr.READ, **common)
+        await start(b, role=Role.RESPONDER, rtr_accept=Rtr.READ.bit, **common)
+        await asyncio.gather(speak(a), speak(b), listen(a), listen(b))
+        for each in wires:
+            each.cancel()
+        await asyncio.gather(*wires, return_exceptions=True)
+        assert await a.get_wide("TX_OCTETS") == await b.get_wide("RX_OCTETS")
 
 
-def test_all_waiting_entries_are_read_at_once_and_writers_continue():
-    async def main() -> None:
-        ulpdus = [b"one", bytes(3000), b"second"]
-        async with SoftwareDevice() as device:
-            await start(device)
-            await device.write_ulpdus(ulpdus)
-            assert await device.read_fpdus() == [fpdus(*ulpdus[: n + 1])[len(fpdus(*ulpdus[:n])) :] for n in range(3)]
-            reading = asyncio.create_task(device.read_ulpdus())
-            await asyncio.sleep(0)
-            assert not reading.done()
-            await device.write_mpa(fpdus(*ulpdus))
-            assert await reading == ulpdus
-            await device.write_ulpdus([bytes(64000)] * 5)
-            writing = asyncio.create_task(device.write_ulpdus([b"late"]))
+async def test_all_waiting_entries_are_read_at_once_and_writers_continue():
+    ulpdus = [b"one", bytes(3000), b"second"]
+    async with SoftwareDevice() as device:
+        await start(device)
+        await device.write_ulpdus(ulpdus)
+        assert await device.read_fpdus() == [fpdus(*ulpdus[: n + 1])[len(fpdus(*ulpdus[:n])) :] for n in range(3)]
+        reading = asyncio.create_task(device.read_ulpdus())
+        await asyncio.sleep(0)
+        assert not reading.done()
+        await device.write_mpa(fpdus(*ulpdus))
+        assert await reading == ulpdus
+        await device.write_ulpdus([bytes(64000)] * 5)
+        writing = asyncio.create_task(device.write_ulpdus([b"late"]))
+        await asyncio.sleep(0)
+        assert not writing.done()
+        assert len(await device.read_fpdus()) == 5
+        await writing
+
+
+async def test_writers_wait_while_nobody_takes_what_they_wrote():
+    async with SoftwareDevice() as device:
+        await start(device)
+        for write, octets, read in (
+            (device.write_ulpdu, bytes(64000), device.read_mpa),
+            (device.write_mpa, fpdus(bytes(64000)), device.read_ulpdu),
+        ):
+            assert 1 <= await taken(write, octets, 100) <= 6
+            writing = asyncio.create_task(write(octets))
             await asyncio.sleep(0)
             assert not writing.done()
-            assert len(await device.read_fpdus()) == 5
+            await read()
             await writing
 
-    run(main())
+
+async def test_ulpdus_behind_a_shut_fence_are_bounded():
+    async with SoftwareDevice() as device:
+        await start(device, role=Role.RESPONDER)
+        assert await taken(device.write_ulpdu, b"", 100_000) < 100_000
 
 
-def test_writers_wait_while_nobody_takes_what_they_wrote():
-    async def main() -> None:
-        async with SoftwareDevice() as device:
-            await start(device)
-            for write, octets, read in (
-                (device.write_ulpdu, bytes(64000), device.read_mpa),
-                (device.write_mpa, fpdus(bytes(64000)), device.read_ulpdu),
-            ):
-                assert 1 <= await taken(write, octets, 100) <= 6
-                writing = asyncio.create_task(write(octets))
-                await asyncio.sleep(0)
-                assert not writing.done()
-                await read()
-                await writing
-
-    run(main())
+async def test_a_device_drains_when_all_ulpdus_and_events_are_read():
+    async with SoftwareDevice() as device:
+        await drains_when_all_ulpdus_and_events_are_read(device)
 
 
-def test_ulpdus_behind_a_shut_fence_are_bounded():
-    async def main() -> None:
-        async with SoftwareDevice() as device:
-            await start(device, role=Role.RESPONDER)
-            assert await taken(device.write_ulpdu, b"", 100_000) < 100_000
-
-    run(main())
-
-
-def test_a_device_drains_when_all_ulpdus_and_events_are_read():
-    async def test() -> None:
-        async with SoftwareDevice() as device:
-            await drains_when_all_ulpdus_and_events_are_read(device)
-
-    asyncio.run(test())
-
-
-def test_next_event_waits_for_one():
-    async def main() -> None:
-        async with SoftwareDevice() as device:
-            waiting = asyncio.create_task(device.next_event())
-            await asyncio.sleep(0)
-            assert not waiting.done()
-            await start(device)
-            assert await waiting == Event(EventKind.TX_MPA)
-
-    run(main())
-
-
-def test_close_wakes_every_waiter_with_an_error():
-    async def main() -> None:
-        device = SoftwareDevice()
-        waiting = [asyncio.create_task(each()) for each in (device.next_event, device.read_ulpdu, device.read_mpa)]
+async def test_next_event_waits_for_one():
+    async with SoftwareDevice() as device:
+        waiting = asyncio.create_task(device.next_event())
         await asyncio.sleep(0)
-        await device.close()
-        await device.close()
-        for each in [*waiting, device.write_ulpdu(b""), device.write_mpa(b""), device.get("STATE")]:
-            with pytest.raises(DeviceError, match="closed"):
-                await each
+        assert not waiting.done()
+        await start(device)
+        assert await waiting == Event(EventKind.TX_MPA)
 
-    run(main())
+
+async def test_close_wakes_every_waiter_with_an_error():
+    device = SoftwareDevice()
+    waiting = [asyncio.create_task(each()) for each in (device.next_event, device.read_ulpdu, device.read_mpa)]
+    await asyncio.sleep(0)
+    await device.close()
+    await device.close()
+    for each in [*waiting, device.write_ulpdu(b""), device.write_mpa(b""), device.get("STATE")]:
+        with pytest.raises(DeviceError, match="closed"):
+            await each
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from open_rnic.cocotb_tests.harness.rnic_model import RnicModel
-from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.host_driver.device import DeviceError, Ulpdu
 from open_rnic.host_driver.devices import names, open_device
 from open_rnic.host_driver.devices.serial.driver import LATE
@@ -172,55 +171,43 @@ class Way:
         self.receive = lambda octets: None
 
 
-def test_an_error_of_the_memory_of_the_rings_is_reported():
-    async def body():
-        model = RnicModel(random.Random(1))
-        rnic = await UdpRnic.open(Way(model))
-        model.registers[RNIC.address("RNIC_PENDING") // 4] = rnic_registers.BY_NAME["RNIC_PENDING"]["rings"].mask
-        with pytest.raises(DeviceError, match=r"^10\.0\.0\.2 port 57767: the memory of TCP's rings has failed$"):
-            await rnic.interrupt()
-
-    run(body())
+async def test_an_error_of_the_memory_of_the_rings_is_reported():
+    model = RnicModel(random.Random(1))
+    rnic = await UdpRnic.open(Way(model))
+    model.registers[RNIC.address("RNIC_PENDING") // 4] = rnic_registers.BY_NAME["RNIC_PENDING"]["rings"].mask
+    with pytest.raises(DeviceError, match=r"^10\.0\.0\.2 port 57767: the memory of TCP's rings has failed$"):
+        await rnic.interrupt()
 
 
-def test_opening_an_rnic_aborts_its_connections_and_resets_their_data_paths():
-    async def body():
-        model = RnicModel(random.Random(1))
-        rnic = await UdpRnic.open(Way(model))
-        assert [path.resets for path in model.paths] == [1, 1]
-        commands = [word & 7 for name, word in model.log if name == "COMMAND"]
-        assert commands == [Command.ABORT] * 2
-        octets = bytes(range(200))
-        rnic.paths[1].write_memory(64, octets)
-        assert await rnic.paths[1].read_memory(64, 200) == octets
-        await rnic.close()
-
-    run(body())
+async def test_opening_an_rnic_aborts_its_connections_and_resets_their_data_paths():
+    model = RnicModel(random.Random(1))
+    rnic = await UdpRnic.open(Way(model))
+    assert [path.resets for path in model.paths] == [1, 1]
+    commands = [word & 7 for name, word in model.log if name == "COMMAND"]
+    assert commands == [Command.ABORT] * 2
+    octets = bytes(range(200))
+    rnic.paths[1].write_memory(64, octets)
+    assert await rnic.paths[1].read_memory(64, 200) == octets
+    await rnic.close()
 
 
-def test_the_host_from_which_an_rnic_is_taken_gets_an_error_and_the_new_one_goes_on():
-    async def body():
-        model = RnicModel(random.Random(1))
-        one, other = await UdpRnic.open(Way(model)), None
-        waiting = asyncio.create_task(one.interrupt())
-        other = await UdpRnic.open(Way(model))
-        with pytest.raises(DeviceError, match=r"^10\.0\.0\.2 port 57767: another program or host has taken the board$"):
-            await waiting
-        assert await other.get("IDENTITY")
-        await other.close()
-
-    run(body())
+async def test_the_host_from_which_an_rnic_is_taken_gets_an_error_and_the_new_one_goes_on():
+    model = RnicModel(random.Random(1))
+    one, other = await UdpRnic.open(Way(model)), None
+    waiting = asyncio.create_task(one.interrupt())
+    other = await UdpRnic.open(Way(model))
+    with pytest.raises(DeviceError, match=r"^10\.0\.0\.2 port 57767: another program or host has taken the board$"):
+        await waiting
+    assert await other.get("IDENTITY")
+    await other.close()
 
 
-def test_an_rnic_that_was_restarted_is_reported():
-    async def body():
-        way = Way(RnicModel(random.Random(1)))
-        rnic = await UdpRnic.open(way)
-        way._model = RnicModel(random.Random(2))
-        with pytest.raises(LinkFailureError, match=r"^10\.0\.0\.2 port 57767: the board has started anew"):
-            await rnic.get("IDENTITY")
-
-    run(body())
+async def test_an_rnic_that_was_restarted_is_reported():
+    way = Way(RnicModel(random.Random(1)))
+    rnic = await UdpRnic.open(way)
+    way._model = RnicModel(random.Random(2))
+    with pytest.raises(LinkFailureError, match=r"^10\.0\.0\.2 port 57767: the board has started anew"):
+        await rnic.get("IDENTITY")
 
 
 @pytest.mark.parametrize(
@@ -230,23 +217,17 @@ def test_an_rnic_that_was_restarted_is_reported():
         ("RNIC_VERSION", rnic_registers.VERSION + (1 << 16), "the board has version 3.2 of the RNIC's registers"),
     ],
 )
-def test_another_design_and_another_version_are_reported_with_the_address(register, word, message):
-    async def body():
-        model = RnicModel(random.Random(1))
-        model.registers[RNIC.address(register) // 4] = word
-        with pytest.raises(DeviceError, match=rf"^10\.0\.0\.2 port 57767: {message}"):
-            await UdpRnic.open(Way(model))
-
-    run(body())
+async def test_another_design_and_another_version_are_reported_with_the_address(register, word, message):
+    model = RnicModel(random.Random(1))
+    model.registers[RNIC.address(register) // 4] = word
+    with pytest.raises(DeviceError, match=rf"^10\.0\.0\.2 port 57767: {message}"):
+        await UdpRnic.open(Way(model))
 
 
-def test_an_address_at_which_nobody_answers_is_reported_with_the_port():
-    async def body():
-        way = await KernelDatagrams.open("127.0.0.1", 9)
-        with pytest.raises(DeviceError, match=r"^127\.0\.0\.1 port 9: no answer \(Connection refused\): is this the"):
-            await UdpRnic.open(way)
-
-    run(body())
+async def test_an_address_at_which_nobody_answers_is_reported_with_the_port():
+    way = await KernelDatagrams.open("127.0.0.1", 9)
+    with pytest.raises(DeviceError, match=r"^127\.0\.0\.1 port 9: no answer \(Connection refused\): is this the"):
+        await UdpRnic.open(way)
 
 
 @pytest.mark.parametrize("spec", ["udp:10.0.0.2:", "udp:10.0.0.2:0", "udp:10.0.0.2:70000", "udp:10.0.0.2:-1"])
@@ -261,7 +242,7 @@ def test_a_name_without_an_address_is_reported(spec):
         names.parse(spec)
 
 
-def test_names_of_rnics():
+async def test_names_of_rnics():
     address = IPv4Address("10.0.0.2")
     assert names.parse("udp:10.0.0.2") == names.UdpRnic("udp:10.0.0.2", address, 57767)
     assert names.parse("udp:10.0.0.2:5") == names.UdpRnic("udp:10.0.0.2:5", address, 5)
@@ -273,7 +254,7 @@ def test_names_of_rnics():
     with pytest.raises(ValueError, match="ulx3s has no Ethernet"):
         names.parse("udp:sim:ulx3s")
     with pytest.raises(ValueError, match=r"udp:10\.0\.0\.2 has TCP of its own"):
-        run(open_device("udp:10.0.0.2", lanes=1))
+        await open_device("udp:10.0.0.2", lanes=1)
 
 
 class Listening(asyncio.DatagramProtocol):
@@ -290,21 +271,18 @@ class Listening(asyncio.DatagramProtocol):
             self._transport.sendto(answer, addr)
 
 
-def test_boards_are_found_without_a_session_and_report_whether_they_are_in_use():
-    async def body():
-        model = RnicModel(random.Random(1))
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_datagram_endpoint(lambda: Listening(model), local_addr=("127.0.0.1", 0))
-        port = transport.get_extra_info("sockname")[1]
-        here = IPv4Address("127.0.0.1")
-        assert await find([here], port=port, seconds=0.1) == [Found(here, used=False, version=VERSION)]
-        rnic = await UdpRnic.open(await KernelDatagrams.open("127.0.0.1", port))
-        done = model.done
-        assert await find([here], port=port, seconds=0.1) == [Found(here, used=True, version=VERSION)]
-        assert model.done == done
-        assert await rnic.get("IDENTITY")
-        await rnic.close()
-        transport.close()
-        assert await find([here], port=port, seconds=0.1) == []
-
-    run(body())
+async def test_boards_are_found_without_a_session_and_report_whether_they_are_in_use():
+    model = RnicModel(random.Random(1))
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(lambda: Listening(model), local_addr=("127.0.0.1", 0))
+    port = transport.get_extra_info("sockname")[1]
+    here = IPv4Address("127.0.0.1")
+    assert await find([here], port=port, seconds=0.1) == [Found(here, used=False, version=VERSION)]
+    rnic = await UdpRnic.open(await KernelDatagrams.open("127.0.0.1", port))
+    done = model.done
+    assert await find([here], port=port, seconds=0.1) == [Found(here, used=True, version=VERSION)]
+    assert model.done == done
+    assert await rnic.get("IDENTITY")
+    await rnic.close()
+    transport.close()
+    assert await find([here], port=port, seconds=0.1) == []

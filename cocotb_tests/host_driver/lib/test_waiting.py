@@ -5,51 +5,42 @@ import asyncio
 from open_rnic.host_driver.lib.waiting import Gate
 
 
-def test_only_tasks_whose_condition_holds_wake():
-    async def test():
-        gate, state = Gate(), set()
-        one, two = (asyncio.create_task(gate.until(lambda each=each: each in state)) for each in ("one", "two"))
-        await asyncio.sleep(0)
-        state.add("two")
-        gate.look()
-        await two
-        assert not one.done()
-        state.add("one")
-        gate.look()
-        await one
-
-    asyncio.run(test())
+async def test_only_tasks_whose_condition_holds_wake():
+    gate, state = Gate(), set()
+    one, two = (asyncio.create_task(gate.until(lambda each=each: each in state)) for each in ("one", "two"))
+    await asyncio.sleep(0)
+    state.add("two")
+    gate.look()
+    await two
+    assert not one.done()
+    state.add("one")
+    gate.look()
+    await one
 
 
-def test_a_task_whose_condition_no_longer_holds_keeps_waiting():
-    async def test():
-        gate, items, taken = Gate(), [], []
+async def test_a_task_whose_condition_no_longer_holds_keeps_waiting():
+    gate, items, taken = Gate(), [], []
 
-        async def take():
-            await gate.until(lambda: items)
-            taken.append(items.pop())
+    async def take():
+        await gate.until(lambda: items)
+        taken.append(items.pop())
 
-        tasks = [asyncio.create_task(take()) for _ in range(2)]
-        await asyncio.sleep(0)
-        items.append(1)
-        gate.look()
-        await tasks[0]
-        await asyncio.sleep(0)
-        assert (taken, tasks[1].done()) == ([1], False)
-        items.append(2)
-        gate.look()
-        await tasks[1]
-
-    asyncio.run(test())
+    tasks = [asyncio.create_task(take()) for _ in range(2)]
+    await asyncio.sleep(0)
+    items.append(1)
+    gate.look()
+    await tasks[0]
+    await asyncio.sleep(0)
+    assert (taken, tasks[1].done()) == ([1], False)
+    items.append(2)
+    gate.look()
+    await tasks[1]
 
 
-def test_a_cancelled_task_leaves_the_gate():
-    async def test():
-        gate = Gate()
-        task = asyncio.create_task(gate.until(lambda: False))
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert not gate._waiting
-
-    asyncio.run(test())
+async def test_a_cancelled_task_leaves_the_gate():
+    gate = Gate()
+    task = asyncio.create_task(gate.until(lambda: False))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert not gate._waiting

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields, tshark
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.plugins.system_packages import TAP, needs
@@ -37,89 +36,71 @@ async def frame_of(port, ethertype):
 
 
 @needs(TAP)
-def test_the_kernel_asks_for_the_peers_address_and_takes_the_answer():
-    async def test():
+async def test_the_kernel_asks_for_the_peers_address_and_takes_the_answer():
+    async with TapNetwork(ONE) as linux:
+        with linux.socket(kind=socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"hello", ("10.9.0.2", 9))
+            question = await frame_of(linux.port, b"\x08\x06")
+            ours, theirs = bytes.fromhex("02000a090002"), bytes.fromhex("02000a090001")
+            assert question[:12] == b"\xff" * 6 + theirs
+            answer = bytes.fromhex("0001080006040002") + ours + bytes([10, 9, 0, 2]) + theirs + bytes([10, 9, 0, 1])
+            linux.port.send(theirs + ours + b"\x08\x06" + answer)
+            packet = await frame_of(linux.port, IPV4)
+            assert packet[:12] == ours + theirs
+            assert packet.endswith(b"hello")
+
+
+@needs(TAP)
+async def test_a_network_leaves_no_device_no_thread_and_no_file():
+    files, names = os.listdir("/proc/self/fd"), socket.if_nameindex()
+    for _ in range(3):
         async with TapNetwork(ONE) as linux:
-            with linux.socket(kind=socket.SOCK_DGRAM) as sender:
-                sender.sendto(b"hello", ("10.9.0.2", 9))
-                question = await frame_of(linux.port, b"\x08\x06")
-                ours, theirs = bytes.fromhex("02000a090002"), bytes.fromhex("02000a090001")
-                assert question[:12] == b"\xff" * 6 + theirs
-                answer = bytes.fromhex("0001080006040002") + ours + bytes([10, 9, 0, 2]) + theirs + bytes([10, 9, 0, 1])
-                linux.port.send(theirs + ours + b"\x08\x06" + answer)
-                packet = await frame_of(linux.port, IPV4)
-                assert packet[:12] == ours + theirs
-                assert packet.endswith(b"hello")
-
-    run(test())
+            assert [name for _, name in linux.inside(socket.if_nameindex)][-1] == "rnic0"
+            assert socket.if_nameindex() == names
+        linux.port.close()
+        linux.namespace.close()
+    assert os.listdir("/proc/self/fd") == files
 
 
 @needs(TAP)
-def test_a_network_leaves_no_device_no_thread_and_no_file():
-    async def test():
-        files, names = os.listdir("/proc/self/fd"), socket.if_nameindex()
-        for _ in range(3):
-            async with TapNetwork(ONE) as linux:
-                assert [name for _, name in linux.inside(socket.if_nameindex)][-1] == "rnic0"
-                assert socket.if_nameindex() == names
-            linux.port.close()
-            linux.namespace.close()
-        assert os.listdir("/proc/self/fd") == files
-
-    run(test())
+async def test_programs_run_inside_of_the_network():
+    async with TapNetwork(ONE, mtu=900) as linux:
+        code = "import socket; print(socket.if_nameindex()[-1][1]); socket.socket().bind(('10.9.0.1', 7))"
+        program = linux.inside(subprocess.Popen, [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert program.communicate(timeout=HANG) == ("rnic0\n", None)
+        assert program.returncode == 0
 
 
 @needs(TAP)
-def test_programs_run_inside_of_the_network():
-    async def test():
-        async with TapNetwork(ONE, mtu=900) as linux:
-            code = "import socket; print(socket.if_nameindex()[-1][1]); socket.socket().bind(('10.9.0.1', 7))"
-            program = linux.inside(subprocess.Popen, [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-            assert program.communicate(timeout=HANG) == ("rnic0\n", None)
-            assert program.returncode == 0
-
-    run(test())
-
-
-@needs(TAP)
-def test_settings_hold_for_one_network_alone():
+async def test_settings_hold_for_one_network_alone():
     def setting():
         return Path("/proc/sys/net/ipv4/tcp_sack").read_text()
 
-    async def test():
-        before = setting()
-        async with TapNetwork(ONE) as linux:
-            linux.sysctl("net.ipv4.tcp_sack", 0)
-            assert linux.inside(setting) == "0\n"
-        assert setting() == before
-
-    run(test())
+    before = setting()
+    async with TapNetwork(ONE) as linux:
+        linux.sysctl("net.ipv4.tcp_sack", 0)
+        assert linux.inside(setting) == "0\n"
+    assert setting() == before
 
 
 @needs(TAP)
-def test_what_the_kernel_does_not_take_is_counted():
-    async def test():
-        async with TapNetwork(ONE) as linux:
-            linux.port.send(b"short")
-            assert linux.port.discarded == 1
-            down = linux.inside(Tap, "down0")
-            async with down:
-                down.send(bytes(60))
-                assert down.discarded == 1
-
-    run(test())
+async def test_what_the_kernel_does_not_take_is_counted():
+    async with TapNetwork(ONE) as linux:
+        linux.port.send(b"short")
+        assert linux.port.discarded == 1
+        down = linux.inside(Tap, "down0")
+        async with down:
+            down.send(bytes(60))
+            assert down.discarded == 1
 
 
 @needs(TAP)
-def test_a_name_in_use_is_an_error():
-    async def test():
-        async with TapNetwork(ONE) as linux:
-            with pytest.raises(PortError, match=r"^no TAP device rnic0: it is in use by another program$"):
-                linux.inside(Tap, "rnic0")
-            with pytest.raises(PortError, match=r"^no TAP device lo: another kind of interface has this name$"):
-                linux.inside(Tap, "lo")
-
-    run(test())
+async def test_a_name_in_use_is_an_error():
+    async with TapNetwork(ONE) as linux:
+        with pytest.raises(PortError, match=r"^no TAP device rnic0: it is in use by another program$"):
+            linux.inside(Tap, "rnic0")
+        with pytest.raises(PortError, match=r"^no TAP device lo: another kind of interface has this name$"):
+            linux.inside(Tap, "lo")
 
 
 @pytest.mark.parametrize("name", ["", "sixteen-octets-x"])
@@ -189,21 +170,18 @@ def test_frames_of_the_kernel_have_checksums_and_fit_the_mtu(tmp_path):
 
 
 @needs(TAP)
-def test_a_connection_survives_a_cut_cable():
-    async def test():
-        loop = asyncio.get_running_loop()
-        async with TapNetwork(ONE) as client, TapNetwork(OTHER) as server, Pipe(client.port, server.port) as pipe:
-            with server.socket() as listener, client.socket() as ours:
-                listener.bind(("10.9.0.2", 7))
-                listener.listen()
-                await loop.sock_connect(ours, ("10.9.0.2", 7))
-                theirs, _ = await loop.sock_accept(listener)
-                with theirs:
-                    pipe.cut()
-                    await loop.sock_sendall(ours, b"through")
-                    while not pipe.directions[0].lost:
-                        await asyncio.sleep(0)
-                    pipe.join()
-                    assert await loop.sock_recv(theirs, 100) == b"through"
-
-    run(test())
+async def test_a_connection_survives_a_cut_cable():
+    loop = asyncio.get_running_loop()
+    async with TapNetwork(ONE) as client, TapNetwork(OTHER) as server, Pipe(client.port, server.port) as pipe:
+        with server.socket() as listener, client.socket() as ours:
+            listener.bind(("10.9.0.2", 7))
+            listener.listen()
+            await loop.sock_connect(ours, ("10.9.0.2", 7))
+            theirs, _ = await loop.sock_accept(listener)
+            with theirs:
+                pipe.cut()
+                await loop.sock_sendall(ours, b"through")
+                while not pipe.directions[0].lost:
+                    await asyncio.sleep(0)
+                pipe.join()
+                assert await loop.sock_recv(theirs, 100) == b"through"

@@ -1,7 +1,11 @@
 """Runs the tests of connections over both data paths: DDP in software, and in the RDMA engine's twin; some over RTL."""
 
+import inspect
+from contextlib import nullcontext
+
 import pytest
 
+from open_rnic.cocotb_tests.harness.devices import leaving_nothing
 from open_rnic.host_driver.devices.software import SoftwareDevice
 
 MODULES = ("test_perftest", "test_rdma", "test_rdma_work", "test_rsocket")
@@ -32,3 +36,10 @@ def data_path(request, monkeypatch):
     monkeypatch.setitem(SoftwareDevice.__init__.__kwdefaults__, "offload", where in ("engine", "memory"))
     monkeypatch.setitem(SoftwareDevice.__init__.__kwdefaults__, "octets", _OWN if where == "memory" else 0)
     return where
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(request):
+    """A connection leaves no memory registered, and no socket open."""
+    with leaving_nothing() if inspect.iscoroutinefunction(request.function) else nullcontext():
+        yield

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import connected, run
+from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import connected
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.rdma import Access, DeviceBuffer, ProtectionDomain, TerminatedError
 from open_rnic.host_driver.rdma.engine import CopiedMemory
@@ -80,92 +80,80 @@ async def small():
     return SoftwareDevice(offload=True, octets=OCTETS)
 
 
-def test_memory_of_the_device_is_registered_and_posted_without_copies():
-    async def test():
-        async with connected(device=small) as (ours, theirs):
-            buffer = DeviceBuffer(ours.device, 1000)
-            buffer.write(b"from the device")
-            copies = ours.device.memory._access
-            copies.write_memory = None  # nobody may write any more
-            region = ours.register(buffer, REMOTE | Access.LOCAL_WRITE)
-            assert await theirs.read(15, region.stag) == b"from the device"
-            await theirs.write(b"from the peer", region.stag, 100)
-            received = ours.post_receive(region[200:300])
-            await theirs.send(b"a Send")
-            assert len(await received) == 6
-            octets = await buffer.read()
-            assert (octets[100:113], octets[200:206]) == (b"from the peer", b"a Send")
-            source = theirs.register(bytearray(b"of the peer"), Access.REMOTE_READ)
-            await ours.post_read(region, 11, source.stag, offset=300)
-            assert (await buffer.read())[300:311] == b"of the peer"
-            await ours.send(region[100:113])
-            assert bytes(await theirs.receive()) == b"from the peer"
-            with pytest.raises(TypeError, match="read and written by its methods"):
-                bytes(received.result())
-            region.deregister()
-            buffer.free()
-            DeviceBuffer(ours.device, 1500).free()  # there is room again
-
-    run(test())
+async def test_memory_of_the_device_is_registered_and_posted_without_copies():
+    async with connected(device=small) as (ours, theirs):
+        buffer = DeviceBuffer(ours.device, 1000)
+        buffer.write(b"from the device")
+        copies = ours.device.memory._access
+        copies.write_memory = None  # nobody may write any more
+        region = ours.register(buffer, REMOTE | Access.LOCAL_WRITE)
+        assert await theirs.read(15, region.stag) == b"from the device"
+        await theirs.write(b"from the peer", region.stag, 100)
+        received = ours.post_receive(region[200:300])
+        await theirs.send(b"a Send")
+        assert len(await received) == 6
+        octets = await buffer.read()
+        assert (octets[100:113], octets[200:206]) == (b"from the peer", b"a Send")
+        source = theirs.register(bytearray(b"of the peer"), Access.REMOTE_READ)
+        await ours.post_read(region, 11, source.stag, offset=300)
+        assert (await buffer.read())[300:311] == b"of the peer"
+        await ours.send(region[100:113])
+        assert bytes(await theirs.receive()) == b"from the peer"
+        with pytest.raises(TypeError, match="read and written by its methods"):
+            bytes(received.result())
+        region.deregister()
+        buffer.free()
+        DeviceBuffer(ours.device, 1500).free()  # there is room again
 
 
-def test_buffers_that_do_not_fit_are_refused():
-    async def test():
-        async with connected(device=small) as (ours, theirs):
-            ours.register(bytearray(2000), REMOTE)
-            ours.register(bytearray(1900), Access.LOCAL_WRITE)  # which has no place in the device
-            for post in (
-                lambda: ours.register(bytearray(2100), REMOTE),
-                lambda: ours.post_send(bytes(2040)),
-                lambda: ours.post_receive(bytearray(2040)),
-                lambda: DeviceBuffer(ours.device, 2100),
-            ):
-                with pytest.raises(ValueError, match="consecutive octets of memory left for a buffer"):
-                    post()
-            with pytest.raises(ValueError, match="at most 2048 octets in this device, not 2049"):
-                ours.post_write(bytes(2049), 1)
-            sent = [ours.post_send(bytes([n]) * 1000) for n in range(8)]  # they wait for their turn
-            for n in range(8):
-                assert bytes(await theirs.receive()) == bytes([n]) * 1000
-            await asyncio.gather(*sent)
-
-    run(test())
+async def test_buffers_that_do_not_fit_are_refused():
+    async with connected(device=small) as (ours, theirs):
+        ours.register(bytearray(2000), REMOTE)
+        ours.register(bytearray(1900), Access.LOCAL_WRITE)  # which has no place in the device
+        for post in (
+            lambda: ours.register(bytearray(2100), REMOTE),
+            lambda: ours.post_send(bytes(2040)),
+            lambda: ours.post_receive(bytearray(2040)),
+            lambda: DeviceBuffer(ours.device, 2100),
+        ):
+            with pytest.raises(ValueError, match="consecutive octets of memory left for a buffer"):
+                post()
+        with pytest.raises(ValueError, match="at most 2048 octets in this device, not 2049"):
+            ours.post_write(bytes(2049), 1)
+        sent = [ours.post_send(bytes([n]) * 1000) for n in range(8)]  # they wait for their turn
+        for n in range(8):
+            assert bytes(await theirs.receive()) == bytes([n]) * 1000
+        await asyncio.gather(*sent)
 
 
-def test_a_receive_has_room_for_a_part_of_the_devices_memory():
-    async def test():
-        async with connected(other=None, device=small) as (ours, theirs):
-            receiving = asyncio.create_task(theirs.receive(65536))
-            await asyncio.sleep(0)
-            await ours.send(bytes(OCTETS // 4))
-            assert len(await receiving) == OCTETS // 4
-            receiving = asyncio.create_task(theirs.receive(65536))
-            await asyncio.sleep(0)
-            ours.post_send(bytes(OCTETS // 4 + 1))
-            with pytest.raises(TerminatedError, match="of at least 1025 octets for a buffer of 1024"):
-                await receiving
-
-    run(test())
+async def test_a_receive_has_room_for_a_part_of_the_devices_memory():
+    async with connected(other=None, device=small) as (ours, theirs):
+        receiving = asyncio.create_task(theirs.receive(65536))
+        await asyncio.sleep(0)
+        await ours.send(bytes(OCTETS // 4))
+        assert len(await receiving) == OCTETS // 4
+        receiving = asyncio.create_task(theirs.receive(65536))
+        await asyncio.sleep(0)
+        ours.post_send(bytes(OCTETS // 4 + 1))
+        with pytest.raises(TerminatedError, match="of at least 1025 octets for a buffer of 1024"):
+            await receiving
 
 
-def test_memory_of_a_device_is_only_for_its_own_connections():
-    async def test():
-        async with connected(device=small) as (ours, theirs):
-            buffer = DeviceBuffer(ours.device, 100)
-            for post in (
-                lambda: theirs.register(buffer, REMOTE),
-                lambda: theirs.post_send(buffer),
-                lambda: theirs.post_receive(buffer),
-            ):
-                with pytest.raises(ValueError, match="memory of a device is only for connections whose RDMA engine"):
-                    post()
-            with pytest.raises(ValueError, match="posted alone, not in a list"):
-                ours.post_send([buffer, b"more"])
-            with pytest.raises(ValueError, match="registered for a connection with DDP in that device"):
-                ProtectionDomain().register(buffer, REMOTE)
-            with pytest.raises(ValueError, match="101 octets do not fit into 100 octets"):
-                buffer.write(bytes(101))
-
-    run(test())
+async def test_memory_of_a_device_is_only_for_its_own_connections():
+    async with connected(device=small) as (ours, theirs):
+        buffer = DeviceBuffer(ours.device, 100)
+        for post in (
+            lambda: theirs.register(buffer, REMOTE),
+            lambda: theirs.post_send(buffer),
+            lambda: theirs.post_receive(buffer),
+        ):
+            with pytest.raises(ValueError, match="memory of a device is only for connections whose RDMA engine"):
+                post()
+        with pytest.raises(ValueError, match="posted alone, not in a list"):
+            ours.post_send([buffer, b"more"])
+        with pytest.raises(ValueError, match="registered for a connection with DDP in that device"):
+            ProtectionDomain().register(buffer, REMOTE)
+        with pytest.raises(ValueError, match="101 octets do not fit into 100 octets"):
+            buffer.write(bytes(101))
     with pytest.raises(ValueError, match="the software device has no memory of its own"):
         DeviceBuffer(SoftwareDevice(offload=True), 100)

@@ -5,7 +5,6 @@ import struct
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import run
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.negotiation import Config
@@ -35,35 +34,28 @@ async def both(settings, theirs=None, config=None):
 # Sizes: one octet; places in a page; half a page and beyond; several ULPDUs
 @pytest.mark.parametrize("size", shortened("other places in a page", 3, [1, 2049, 70000, 200, 2048]))
 @pytest.mark.parametrize("name", Program)
-def test_both_ends_complete_a_test(name, size):
+async def test_both_ends_complete_a_test(name, size):
     settings = Settings(name, size, 30, depth=7, buffers=10)
-
-    async def test():
-        ours, theirs = await both(settings)
-        assert ours[:2] == (size, 30)
-        if name in (Program.WRITE_BW, Program.READ_BW):
-            assert ours == theirs
-            assert ours.rate == pytest.approx(ours.messages * 1e6 * size / perftest.MEBIBYTE)
-        elif name is Program.READ_LAT:
-            assert theirs is None
-        else:
-            assert theirs[:2] == (size, 30)
-        if name.latency:
-            assert 0 < ours.least <= ours.typical <= ours.most
-
-    run(test())
+    ours, theirs = await both(settings)
+    assert ours[:2] == (size, 30)
+    if name in (Program.WRITE_BW, Program.READ_BW):
+        assert ours == theirs
+        assert ours.rate == pytest.approx(ours.messages * 1e6 * size / perftest.MEBIBYTE)
+    elif name is Program.READ_LAT:
+        assert theirs is None
+    else:
+        assert theirs[:2] == (size, 30)
+    if name.latency:
+        assert 0 < ours.least <= ours.typical <= ours.most
 
 
-def test_latency_counts_more_than_256_messages():
-    async def test():
-        ours, theirs = await both(Settings(Program.WRITE_LAT, 5, 300))
-        assert isinstance(ours, Latency)
-        assert isinstance(theirs, Latency)
-
-    run(test())
+async def test_latency_counts_more_than_256_messages():
+    ours, theirs = await both(Settings(Program.WRITE_LAT, 5, 300))
+    assert isinstance(ours, Latency)
+    assert isinstance(theirs, Latency)
 
 
-def test_a_sender_never_has_more_messages_on_the_way_than_the_receiver_has_buffers():
+async def test_a_sender_never_has_more_messages_on_the_way_than_the_receiver_has_buffers():
     """The server here is slow to report how many Sends have arrived."""
     settings = Settings(Program.SEND_BW, 4, 20, depth=20, buffers=6)
 
@@ -93,18 +85,13 @@ def test_a_sender_never_has_more_messages_on_the_way_than_the_receiver_has_buffe
                 await answer()
                 await data.disconnected()
 
-    async def test():
-        async with await rdma.listen() as listener, asyncio.TaskGroup() as group:
-            group.create_task(server(listener))
-            results = await perftest.client(
-                lambda options: rdma.connect(*listener.address[:2], options=options), settings
-            )
-        assert isinstance(results, Bandwidth)
-
-    run(test())
+    async with await rdma.listen() as listener, asyncio.TaskGroup() as group:
+        group.create_task(server(listener))
+        results = await perftest.client(lambda options: rdma.connect(*listener.address[:2], options=options), settings)
+    assert isinstance(results, Bandwidth)
 
 
-def test_the_exchange_has_perftests_format():
+async def test_the_exchange_has_perftests_format():
     """A client, octet by octet as perftest sends them."""
     settings = Settings(Program.WRITE_BW, 100, 2)
     report = struct.pack(">QQddd", 100, 2, 3.5, 2.5, 0.25)
@@ -133,17 +120,14 @@ def test_the_exchange_has_perftests_format():
                     await exchange(report[at : at + 8])
                 await exchange(bytes(56))
 
-    async def test():
-        async with await rdma.listen() as listener, asyncio.TaskGroup() as group:
-            serving = group.create_task(perftest.server(listener, settings))
-            await client(listener.address[1])
-        assert serving.result() == Bandwidth(100, 2, 2.5, 0.25)
-
-    run(test())
+    async with await rdma.listen() as listener, asyncio.TaskGroup() as group:
+        serving = group.create_task(perftest.server(listener, settings))
+        await client(listener.address[1])
+    assert serving.result() == Bandwidth(100, 2, 2.5, 0.25)
 
 
 @pytest.mark.parametrize(("program", "to"), [(Program.SEND_BW, 2**64 - 4), (Program.WRITE_LAT, 2**64 - 100)])
-def test_a_client_that_offers_memory_that_wraps_is_reported(program, to):
+async def test_a_client_that_offers_memory_that_wraps_is_reported(program, to):
     async def client(port):
         async with await rdma.connect("127.0.0.1", port) as control:
 
@@ -158,13 +142,10 @@ def test_a_client_that_offers_memory_that_wraps_is_reported(program, to):
                     await exchange(PLACE.pack(0, 1, 2, 3, 4, 0, to, b"", 0, -1))
                 await control.disconnected()
 
-    async def test():
-        async with await rdma.listen() as listener, asyncio.TaskGroup() as group:
-            group.create_task(client(listener.address[1]))
-            with pytest.raises(PerftestError, match=r"the peer offers wrong memory: .* on wrap"):
-                await perftest.server(listener, Settings(program, 100, 2))
-
-    run(test())
+    async with await rdma.listen() as listener, asyncio.TaskGroup() as group:
+        group.create_task(client(listener.address[1]))
+        with pytest.raises(PerftestError, match=r"the peer offers wrong memory: .* on wrap"):
+            await perftest.server(listener, Settings(program, 100, 2))
 
 
 @pytest.mark.parametrize(
@@ -178,33 +159,27 @@ def test_a_client_that_offers_memory_that_wraps_is_reported(program, to):
         ([b"6.06".ljust(16, b"\0"), b"\1\0\0\1", bytes(4)], "pages of 16777217 octets"),
     ],
 )
-def test_a_client_that_breaks_the_protocol_is_reported(messages, what):
+async def test_a_client_that_breaks_the_protocol_is_reported(messages, what):
     async def client(port):
         async with await rdma.connect("127.0.0.1", port) as control:
             for message in messages:
                 await control.send(message)
             await control.disconnected()
 
-    async def test():
-        async with await rdma.listen() as listener:
-            task = asyncio.create_task(client(listener.address[1]))
-            with pytest.raises(PerftestError, match=what):
-                await perftest.server(listener, Settings(Program.WRITE_BW, 100, 2))
-            await task
-
-    run(test())
+    async with await rdma.listen() as listener:
+        task = asyncio.create_task(client(listener.address[1]))
+        with pytest.raises(PerftestError, match=what):
+            await perftest.server(listener, Settings(Program.WRITE_BW, 100, 2))
+        await task
 
 
-def test_a_send_of_another_size_is_reported():
-    async def test():
-        with pytest.raises(ExceptionGroup) as caught:
-            await both(Settings(Program.SEND_BW, 8, 3), Settings(Program.SEND_BW, 12, 3))
-        assert caught.group_contains(PerftestError, match="a Send of 8 octets where 12 are due")
-
-    run(test())
+async def test_a_send_of_another_size_is_reported():
+    with pytest.raises(ExceptionGroup) as caught:
+        await both(Settings(Program.SEND_BW, 8, 3), Settings(Program.SEND_BW, 12, 3))
+    assert caught.group_contains(PerftestError, match="a Send of 8 octets where 12 are due")
 
 
-def test_sends_beyond_the_number_are_reported_though_they_complete_with_others(monkeypatch):
+async def test_sends_beyond_the_number_are_reported_though_they_complete_with_others(monkeypatch):
     wait = CompletionQueue.wait
 
     async def late(queue, most=None):
@@ -212,56 +187,41 @@ def test_sends_beyond_the_number_are_reported_though_they_complete_with_others(m
         return await wait(queue, most)
 
     monkeypatch.setattr(CompletionQueue, "wait", late)
-
-    async def test():
-        with pytest.raises(ExceptionGroup) as caught:
-            await both(Settings(Program.SEND_BW, 8, 610), Settings(Program.SEND_BW, 8, 600))
-        assert caught.group_contains(PerftestError, match="more than 600 Sends came")
-
-    run(test())
+    with pytest.raises(ExceptionGroup) as caught:
+        await both(Settings(Program.SEND_BW, 8, 610), Settings(Program.SEND_BW, 8, 600))
+    assert caught.group_contains(PerftestError, match="more than 600 Sends came")
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(40, 4), (4, 40), (1000, 100), (100, 1000)])
-def test_another_number_of_sends_is_reported(monkeypatch, ours, theirs):
+async def test_another_number_of_sends_is_reported(monkeypatch, ours, theirs):
     monkeypatch.setattr(perftest, "PATIENCE", 0.2)
-
-    async def test():
-        async with await rdma.listen() as listener:
-            errors = await asyncio.gather(
-                perftest.server(listener, Settings(Program.SEND_BW, 8, theirs)),
-                perftest.client(
-                    lambda options: rdma.connect(*listener.address[:2], options=options),
-                    Settings(Program.SEND_BW, 8, ours),
-                ),
-                return_exceptions=True,
-            )
-        # a client that has sent too much may have ended before the server counts it, and has results
-        failed = errors if ours < theirs else errors[:1]
-        assert all(isinstance(each, (PerftestError, rdma.RdmaError)) for each in failed)
-        assert any("do both ends have the same test, -s and -n" in str(each) for each in errors)
-
-    run(test())
+    async with await rdma.listen() as listener:
+        errors = await asyncio.gather(
+            perftest.server(listener, Settings(Program.SEND_BW, 8, theirs)),
+            perftest.client(
+                lambda options: rdma.connect(*listener.address[:2], options=options),
+                Settings(Program.SEND_BW, 8, ours),
+            ),
+            return_exceptions=True,
+        )
+    # a client that has sent too much may have ended before the server counts it, and has results
+    failed = errors if ours < theirs else errors[:1]
+    assert all(isinstance(each, (PerftestError, rdma.RdmaError)) for each in failed)
+    assert any("do both ends have the same test, -s and -n" in str(each) for each in errors)
 
 
-def test_a_peer_that_leaves_in_the_middle_is_reported():
+async def test_a_peer_that_leaves_in_the_middle_is_reported():
     """The server expects more messages than the client sends."""
-
-    async def test():
-        with pytest.raises(ExceptionGroup) as caught:
-            await both(Settings(Program.WRITE_LAT, 8, 3), Settings(Program.WRITE_LAT, 8, 4))
-        assert caught.group_contains(rdma.RdmaError)
-
-    run(test())
+    with pytest.raises(ExceptionGroup) as caught:
+        await both(Settings(Program.WRITE_LAT, 8, 3), Settings(Program.WRITE_LAT, 8, 4))
+    assert caught.group_contains(rdma.RdmaError)
 
 
-def test_latency_of_writes_needs_a_responder_that_may_send_first():
-    async def test():
-        config = Config(Role.INITIATOR, model=Model.CLIENT_SERVER)
-        with pytest.raises(ExceptionGroup) as caught:
-            await both(Settings(Program.WRITE_LAT, 8, 3), config=config)
-        assert caught.group_contains(PerftestError, match="only in the peer-to-peer model")
-
-    run(test())
+async def test_latency_of_writes_needs_a_responder_that_may_send_first():
+    config = Config(Role.INITIATOR, model=Model.CLIENT_SERVER)
+    with pytest.raises(ExceptionGroup) as caught:
+        await both(Settings(Program.WRITE_LAT, 8, 3), config=config)
+    assert caught.group_contains(PerftestError, match="only in the peer-to-peer model")
 
 
 def test_memory_of_the_server_has_no_more_rights_than_the_test_needs():

@@ -21,7 +21,6 @@ from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import (
     Wire,
     bare,
     connected,
-    run,
     send,
     shrink,
 )
@@ -235,20 +234,17 @@ def test_a_fence_waits_for_earlier_reads_and_nothing_else(fence):
         each.deregister()
 
 
-def test_a_fenced_send_shows_the_peer_that_its_memory_has_been_read():
-    async def test():
-        async with connected() as (ours, theirs):
-            memory = bytearray(numbered(1 << 20))
-            region = theirs.register(memory, Access.REMOTE_READ)
-            sink = bytearray(1 << 20)
-            read = ours.post_read(sink, stag=region.stag)
-            sent = ours.post_send(b"yours again", fence=True)
-            assert bytes(await theirs.receive()) == b"yours again"
-            memory[:] = bytes(1 << 20)
-            await asyncio.gather(read, sent)
-            assert sink == numbered(1 << 20)
-
-    run(test())
+async def test_a_fenced_send_shows_the_peer_that_its_memory_has_been_read():
+    async with connected() as (ours, theirs):
+        memory = bytearray(numbered(1 << 20))
+        region = theirs.register(memory, Access.REMOTE_READ)
+        sink = bytearray(1 << 20)
+        read = ours.post_read(sink, stag=region.stag)
+        sent = ours.post_send(b"yours again", fence=True)
+        assert bytes(await theirs.receive()) == b"yours again"
+        memory[:] = bytes(1 << 20)
+        await asyncio.gather(read, sent)
+        assert sink == numbered(1 << 20)
 
 
 # Completion queues
@@ -266,232 +262,197 @@ async def polled(cq, count):
     return found
 
 
-def test_requests_complete_in_batches_with_all_of_their_results():
-    async def test():
-        sending, receiving = CompletionQueue(), CompletionQueue()
-        async with connected(one=options(sending), other=options(receiving)) as (ours, theirs):
-            region = theirs.register(bytearray(b"abcdefgh"), REMOTE)
-            revoked = theirs.register(bytearray(1), REMOTE)
-            sink, buffers = bytearray(3), [bytearray(4), bytearray(4)]
-            theirs.post_receives(ReceiveRequest(buffers, "first"), ReceiveRequest(bytearray(20), "second"))
-            ours.post(
-                WorkRequest.write(b"XY", region.stag, 2, wr_id=1),
-                WorkRequest.read(sink, region.stag, 1, wr_id=2),
-                WorkRequest.send([b"hel", b"lo"], wr_id=3),
-                WorkRequest.send(b"bye", solicited=True, invalidate=revoked.stag, wr_id=4),
-            )
-            done = await polled(sending, 4)
-            assert [(each.wr_id, each.opcode, each.octets) for each in done] == [
-                (1, Opcode.RDMA_WRITE, 2),
-                (2, Opcode.RDMA_READ_REQUEST, 3),
-                (3, Opcode.SEND, 5),
-                (4, Opcode.SEND_SE_INVALIDATE, 3),
-            ]
-            assert {(each.status, each.error, each.connection) for each in done} == {(Status.SUCCESS, None, ours)}
-            assert sink == b"bXY"
-            first, second = await polled(receiving, 2)
-            assert (first.wr_id, bytes(first), first.opcode) == ("first", b"hello", Opcode.SEND)
-            assert first.connection is second.connection is theirs
-            assert buffers == [b"hell", b"o\0\0\0"]
-            assert (second.wr_id, bytes(second), second.solicited) == ("second", b"bye", True)
-            assert second.invalidated == revoked.stag
-            assert (sending.poll(), sending.free, receiving.free) == ([], 1024, 1024)
-
-    run(test())
+async def test_requests_complete_in_batches_with_all_of_their_results():
+    sending, receiving = CompletionQueue(), CompletionQueue()
+    async with connected(one=options(sending), other=options(receiving)) as (ours, theirs):
+        region = theirs.register(bytearray(b"abcdefgh"), REMOTE)
+        revoked = theirs.register(bytearray(1), REMOTE)
+        sink, buffers = bytearray(3), [bytearray(4), bytearray(4)]
+        theirs.post_receives(ReceiveRequest(buffers, "first"), ReceiveRequest(bytearray(20), "second"))
+        ours.post(
+            WorkRequest.write(b"XY", region.stag, 2, wr_id=1),
+            WorkRequest.read(sink, region.stag, 1, wr_id=2),
+            WorkRequest.send([b"hel", b"lo"], wr_id=3),
+            WorkRequest.send(b"bye", solicited=True, invalidate=revoked.stag, wr_id=4),
+        )
+        done = await polled(sending, 4)
+        assert [(each.wr_id, each.opcode, each.octets) for each in done] == [
+            (1, Opcode.RDMA_WRITE, 2),
+            (2, Opcode.RDMA_READ_REQUEST, 3),
+            (3, Opcode.SEND, 5),
+            (4, Opcode.SEND_SE_INVALIDATE, 3),
+        ]
+        assert {(each.status, each.error, each.connection) for each in done} == {(Status.SUCCESS, None, ours)}
+        assert sink == b"bXY"
+        first, second = await polled(receiving, 2)
+        assert (first.wr_id, bytes(first), first.opcode) == ("first", b"hello", Opcode.SEND)
+        assert first.connection is second.connection is theirs
+        assert buffers == [b"hell", b"o\0\0\0"]
+        assert (second.wr_id, bytes(second), second.solicited) == ("second", b"bye", True)
+        assert second.invalidated == revoked.stag
+        assert (sending.poll(), sending.free, receiving.free) == ([], 1024, 1024)
 
 
-def test_a_batch_has_at_most_the_requested_number():
-    async def test():
-        cq = CompletionQueue()
-        async with connected(one=options(cq)) as (ours, theirs):
-            receives = [theirs.post_receive(bytearray(9)) for _ in range(5)]
-            ours.post(*(WorkRequest.send(b"x", wr_id=n) for n in range(5)))
-            await asyncio.gather(*receives)
-            while len(cq) < 5:
-                await asyncio.sleep(0)
-            assert [each.wr_id for each in cq.poll(2)] == [0, 1]
-            assert [each.wr_id for each in await cq.wait(2)] == [2, 3]
-            assert [each.wr_id for each in await cq.wait()] == [4]
-            waiting = [asyncio.create_task(cq.wait()) for _ in range(2)]
-            ours.post(WorkRequest.send(b"x", wr_id=5))
-            ours.post(WorkRequest.send(b"x", wr_id=6))
-            for _ in range(2):
-                await theirs.receive()
-            done, rest = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            assert [each.wr_id for task in done for each in task.result()][:1] == [5]
-            for task in rest:
-                task.cancel()
-
-    run(test())
+async def test_a_batch_has_at_most_the_requested_number():
+    cq = CompletionQueue()
+    async with connected(one=options(cq)) as (ours, theirs):
+        receives = [theirs.post_receive(bytearray(9)) for _ in range(5)]
+        ours.post(*(WorkRequest.send(b"x", wr_id=n) for n in range(5)))
+        await asyncio.gather(*receives)
+        while len(cq) < 5:
+            await asyncio.sleep(0)
+        assert [each.wr_id for each in cq.poll(2)] == [0, 1]
+        assert [each.wr_id for each in await cq.wait(2)] == [2, 3]
+        assert [each.wr_id for each in await cq.wait()] == [4]
+        waiting = [asyncio.create_task(cq.wait()) for _ in range(2)]
+        ours.post(WorkRequest.send(b"x", wr_id=5))
+        ours.post(WorkRequest.send(b"x", wr_id=6))
+        for _ in range(2):
+            await theirs.receive()
+        done, rest = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        assert [each.wr_id for task in done for each in task.result()][:1] == [5]
+        for task in rest:
+            task.cancel()
 
 
-def test_connections_may_share_a_queue():
-    async def test():
-        cq = CompletionQueue()
-        async with connected(one=options(cq), other=options(cq)) as (ours, theirs):
-            theirs.post_receives(ReceiveRequest(bytearray(9), "theirs"))
-            ours.post(WorkRequest.send(b"x", wr_id="ours"))
-            done = await polled(cq, 2)
-            assert {each.connection: each.wr_id for each in done} == {ours: "ours", theirs: "theirs"}
-
-    run(test())
+async def test_connections_may_share_a_queue():
+    cq = CompletionQueue()
+    async with connected(one=options(cq), other=options(cq)) as (ours, theirs):
+        theirs.post_receives(ReceiveRequest(bytearray(9), "theirs"))
+        ours.post(WorkRequest.send(b"x", wr_id="ours"))
+        done = await polled(cq, 2)
+        assert {each.connection: each.wr_id for each in done} == {ours: "ours", theirs: "theirs"}
 
 
-def test_unfinished_work_of_a_connection_is_flushed():
-    async def test():
-        cq = CompletionQueue()
-        async with connected(one=options(cq)) as (ours, theirs):
-            ours.post_receives(*(ReceiveRequest(bytearray(9), n) for n in range(2)))
-            ours.post(
-                WorkRequest.read(bytearray(4), 1234, wr_id=2),
-                WorkRequest.send(b"x", wr_id=3, signaled=False),
-            )
-            assert await theirs.disconnected()
-            done = await polled(cq, 4)
-            assert [each.wr_id for each in done] == [2, 3, 0, 1]
-            assert [each.status for each in done] == [Status.REMOTE_ACCESS_ERROR, *[Status.FLUSHED] * 3]
-            assert {each.error for each in done} == {ours.error}
-            assert ours.error.fault is Fault.SOURCE_STAG
-            assert cq.free == 1024
-            for post in (lambda: ours.post(WorkRequest.send(b"x")), lambda: ours.post_receives(ReceiveRequest(b""))):
-                with pytest.raises(rdma.TerminatedError):
-                    post()
-
-    run(test())
+async def test_unfinished_work_of_a_connection_is_flushed():
+    cq = CompletionQueue()
+    async with connected(one=options(cq)) as (ours, theirs):
+        ours.post_receives(*(ReceiveRequest(bytearray(9), n) for n in range(2)))
+        ours.post(
+            WorkRequest.read(bytearray(4), 1234, wr_id=2),
+            WorkRequest.send(b"x", wr_id=3, signaled=False),
+        )
+        assert await theirs.disconnected()
+        done = await polled(cq, 4)
+        assert [each.wr_id for each in done] == [2, 3, 0, 1]
+        assert [each.status for each in done] == [Status.REMOTE_ACCESS_ERROR, *[Status.FLUSHED] * 3]
+        assert {each.error for each in done} == {ours.error}
+        assert ours.error.fault is Fault.SOURCE_STAG
+        assert cq.free == 1024
+        for post in (lambda: ours.post(WorkRequest.send(b"x")), lambda: ours.post_receives(ReceiveRequest(b""))):
+            with pytest.raises(rdma.TerminatedError):
+                post()
 
 
-def test_reads_in_front_of_a_refused_one_succeed_and_its_status_says_that_it_was_refused():
-    async def test():
-        cq = CompletionQueue()
-        async with connected(one=options(cq)) as (ours, theirs):
-            given, sinks = numbered(5000), [bytearray(5000) for _ in range(5)]
-            region = theirs.register(given, Access.REMOTE_READ)
-            wrong = region.stag ^ 1
-            ours.post(*(
-                WorkRequest.read(sink, wrong if n == 2 else region.stag, region.to, wr_id=n)
-                for n, sink in enumerate(sinks)
-            ))  # fmt: skip
-            assert await theirs.disconnected()
-            done = await polled(cq, 5)
-            assert [each.wr_id for each in done] == [*range(5)]
-            refused = Status.REMOTE_ACCESS_ERROR
-            assert [each.status for each in done] == [*[Status.SUCCESS] * 2, refused, *[Status.FLUSHED] * 2]
-            assert sinks[:2] == [given, given]
-
-    run(test())
+async def test_reads_in_front_of_a_refused_one_succeed_and_its_status_says_that_it_was_refused():
+    cq = CompletionQueue()
+    async with connected(one=options(cq)) as (ours, theirs):
+        given, sinks = numbered(5000), [bytearray(5000) for _ in range(5)]
+        region = theirs.register(given, Access.REMOTE_READ)
+        wrong = region.stag ^ 1
+        ours.post(*(
+            WorkRequest.read(sink, wrong if n == 2 else region.stag, region.to, wr_id=n)
+            for n, sink in enumerate(sinks)
+        ))  # fmt: skip
+        assert await theirs.disconnected()
+        done = await polled(cq, 5)
+        assert [each.wr_id for each in done] == [*range(5)]
+        refused = Status.REMOTE_ACCESS_ERROR
+        assert [each.status for each in done] == [*[Status.SUCCESS] * 2, refused, *[Status.FLUSHED] * 2]
+        assert sinks[:2] == [given, given]
 
 
 LONG = 1 << 23  # octets that do not leave before the peer has refused the first of them
 
 
 @pytest.mark.parametrize("kind", ["write", "send"])
-def test_the_status_of_a_message_that_was_refused_while_it_left_says_so(kind):
-    async def test():
-        cq = CompletionQueue()
-        async with connected(one=options(cq)) as (ours, theirs):
-            shrink(ours, theirs)
-            received = theirs.post_receive(bytearray(9)), theirs.post_receive(bytearray(9))
-            region = theirs.register(bytearray(9), Access.REMOTE_WRITE)
-            long = {"write": WorkRequest.write(bytes(LONG), region.stag, wr_id=1),
-                    "send": WorkRequest.send(bytes(LONG), wr_id=1)}[kind]  # fmt: skip
-            ours.post(WorkRequest.send(b"in front", wr_id=0), long, WorkRequest.send(b"behind", wr_id=2))
-            assert await theirs.disconnected()
-            done = await polled(cq, 3)
-            assert [each.wr_id for each in done] == [*range(3)]
-            access = Status.REMOTE_ACCESS_ERROR, Fault.BOUNDS
-            operation = Status.REMOTE_OPERATION_ERROR, Fault.TOO_LONG
-            status, fault = {"write": access, "send": operation}[kind]
-            assert [each.status for each in done] == [Status.SUCCESS, status, Status.FLUSHED]
-            assert {each.error for each in done} == {None, ours.error}
-            assert ours.error.fault is fault
-            assert bytes(await received[0]) == b"in front"
-            with pytest.raises(rdma.TerminatedError):
-                await received[1]
-
-    run(test())
+async def test_the_status_of_a_message_that_was_refused_while_it_left_says_so(kind):
+    cq = CompletionQueue()
+    async with connected(one=options(cq)) as (ours, theirs):
+        shrink(ours, theirs)
+        received = theirs.post_receive(bytearray(9)), theirs.post_receive(bytearray(9))
+        region = theirs.register(bytearray(9), Access.REMOTE_WRITE)
+        long = {"write": WorkRequest.write(bytes(LONG), region.stag, wr_id=1),
+                "send": WorkRequest.send(bytes(LONG), wr_id=1)}[kind]  # fmt: skip
+        ours.post(WorkRequest.send(b"in front", wr_id=0), long, WorkRequest.send(b"behind", wr_id=2))
+        assert await theirs.disconnected()
+        done = await polled(cq, 3)
+        assert [each.wr_id for each in done] == [*range(3)]
+        access = Status.REMOTE_ACCESS_ERROR, Fault.BOUNDS
+        operation = Status.REMOTE_OPERATION_ERROR, Fault.TOO_LONG
+        status, fault = {"write": access, "send": operation}[kind]
+        assert [each.status for each in done] == [Status.SUCCESS, status, Status.FLUSHED]
+        assert {each.error for each in done} == {None, ours.error}
+        assert ours.error.fault is fault
+        assert bytes(await received[0]) == b"in front"
+        with pytest.raises(rdma.TerminatedError):
+            await received[1]
 
 
-def test_the_status_of_a_read_beyond_the_peers_ird_is_an_operation_error():
-    async def test():
-        cq = CompletionQueue()
-        initiator = replace(INITIATOR, negotiate_ord=False, ord=4)
-        responder = replace(RESPONDER, ird=1)
-        async with connected(initiator, responder, one=options(cq)) as (ours, theirs):
-            region = theirs.register(bytearray(1 << 20), Access.REMOTE_READ)
-            ours.post(*(WorkRequest.read(bytearray(1 << 20), region.stag, wr_id=n) for n in range(4)))
-            assert await theirs.disconnected()
-            statuses = [each.status for each in await polled(cq, 4)]
-            assert ours.error.fault is Fault.NO_BUFFER
-            at = statuses.index(Status.REMOTE_OPERATION_ERROR)
-            assert at > 0
-            assert {*statuses[:at]} <= {Status.SUCCESS, Status.FLUSHED}
-            assert {*statuses[at + 1 :]} <= {Status.FLUSHED}
-
-    run(test())
+async def test_the_status_of_a_read_beyond_the_peers_ird_is_an_operation_error():
+    cq = CompletionQueue()
+    initiator = replace(INITIATOR, negotiate_ord=False, ord=4)
+    responder = replace(RESPONDER, ird=1)
+    async with connected(initiator, responder, one=options(cq)) as (ours, theirs):
+        region = theirs.register(bytearray(1 << 20), Access.REMOTE_READ)
+        ours.post(*(WorkRequest.read(bytearray(1 << 20), region.stag, wr_id=n) for n in range(4)))
+        assert await theirs.disconnected()
+        statuses = [each.status for each in await polled(cq, 4)]
+        assert ours.error.fault is Fault.NO_BUFFER
+        at = statuses.index(Status.REMOTE_OPERATION_ERROR)
+        assert at > 0
+        assert {*statuses[:at]} <= {Status.SUCCESS, Status.FLUSHED}
+        assert {*statuses[at + 1 :]} <= {Status.FLUSHED}
 
 
-def test_buffers_are_flushed_when_the_peer_closes_its_half():
-    async def test():
-        cq = CompletionQueue()
-        async with connected(one=options(cq)) as (ours, theirs):
-            ours.post_receives(ReceiveRequest(bytearray(9), 5))
-            await theirs.shutdown()
-            (flushed,) = await polled(cq, 1)
-            assert (flushed.wr_id, flushed.octets, flushed.status) == (5, 0, Status.FLUSHED)
-            assert isinstance(flushed.error, rdma.ClosedError)
-            assert ours.error is None
-
-    run(test())
+async def test_buffers_are_flushed_when_the_peer_closes_its_half():
+    cq = CompletionQueue()
+    async with connected(one=options(cq)) as (ours, theirs):
+        ours.post_receives(ReceiveRequest(bytearray(9), 5))
+        await theirs.shutdown()
+        (flushed,) = await polled(cq, 1)
+        assert (flushed.wr_id, flushed.octets, flushed.status) == (5, 0, Status.FLUSHED)
+        assert isinstance(flushed.error, rdma.ClosedError)
+        assert ours.error is None
 
 
-def test_unsignalled_work_makes_no_completion_entry():
-    async def test():
-        cq = CompletionQueue(8)
-        async with connected(one=options(cq)) as (ours, theirs):
-            for round_ in range(20):
-                ours.post(
-                    *(WorkRequest.send(b"x", signaled=False) for _ in range(7)), WorkRequest.send(b"x", wr_id=round_)
-                )
-                for _ in range(8):
-                    await theirs.receive()
-                assert [each.wr_id for each in await cq.wait()] == [round_]
-            assert cq.free == 8
-
-    run(test())
+async def test_unsignalled_work_makes_no_completion_entry():
+    cq = CompletionQueue(8)
+    async with connected(one=options(cq)) as (ours, theirs):
+        for round_ in range(20):
+            ours.post(*(WorkRequest.send(b"x", signaled=False) for _ in range(7)), WorkRequest.send(b"x", wr_id=round_))
+            for _ in range(8):
+                await theirs.receive()
+            assert [each.wr_id for each in await cq.wait()] == [round_]
+        assert cq.free == 8
 
 
-def test_a_full_queue_takes_no_request_and_loses_no_completion():
-    async def test():
-        cq = CompletionQueue(3)
-        async with connected(one=options(cq)) as (ours, theirs):
-            ours.post_receives(ReceiveRequest(bytearray(9), "receive"))
-            for requests in ([WorkRequest.send(b"x")] * 3, [WorkRequest.send(b"x", signaled=False)] * 3):
-                with pytest.raises(rdma.QueueFullError, match="queue of 3 entries has room for 2 more"):
-                    ours.post(*requests)
-            with pytest.raises(rdma.QueueFullError):
-                ours.post_receives(*[ReceiveRequest(bytearray(9))] * 3)
-            with pytest.raises(ValueError, match="an STag is 0 to"):
-                ours.post(WorkRequest.send(b"x"), WorkRequest.write(b"x", 2**32))
-            assert (cq.free, ours._stream.posted, ours._stream.receives) == (2, 0, 1)
-            ours.post(*(WorkRequest.send(b"%d" % n, wr_id=n) for n in range(2)))
-            assert [bytes(await theirs.receive()) for _ in range(2)] == [b"0", b"1"]
-            await theirs.send(b"x")
-            assert {each.wr_id for each in await polled(cq, 3)} == {0, 1, "receive"}
-
-    run(test())
+async def test_a_full_queue_takes_no_request_and_loses_no_completion():
+    cq = CompletionQueue(3)
+    async with connected(one=options(cq)) as (ours, theirs):
+        ours.post_receives(ReceiveRequest(bytearray(9), "receive"))
+        for requests in ([WorkRequest.send(b"x")] * 3, [WorkRequest.send(b"x", signaled=False)] * 3):
+            with pytest.raises(rdma.QueueFullError, match="queue of 3 entries has room for 2 more"):
+                ours.post(*requests)
+        with pytest.raises(rdma.QueueFullError):
+            ours.post_receives(*[ReceiveRequest(bytearray(9))] * 3)
+        with pytest.raises(ValueError, match="an STag is 0 to"):
+            ours.post(WorkRequest.send(b"x"), WorkRequest.write(b"x", 2**32))
+        assert (cq.free, ours._stream.posted, ours._stream.receives) == (2, 0, 1)
+        ours.post(*(WorkRequest.send(b"%d" % n, wr_id=n) for n in range(2)))
+        assert [bytes(await theirs.receive()) for _ in range(2)] == [b"0", b"1"]
+        await theirs.send(b"x")
+        assert {each.wr_id for each in await polled(cq, 3)} == {0, 1, "receive"}
 
 
-def test_requests_need_a_queue():
-    async def test():
-        async with connected() as (ours, _):
-            for post, what in (
-                (lambda: ours.post(WorkRequest.send(b"x")), r"Options\.send_cq is None"),
-                (lambda: ours.post_receives(ReceiveRequest(bytearray(1))), r"Options\.receive_cq is None"),
-            ):
-                with pytest.raises(ValueError, match=what):
-                    post()
-
-    run(test())
+async def test_requests_need_a_queue():
+    async with connected() as (ours, _):
+        for post, what in (
+            (lambda: ours.post(WorkRequest.send(b"x")), r"Options\.send_cq is None"),
+            (lambda: ours.post_receives(ReceiveRequest(bytearray(1))), r"Options\.receive_cq is None"),
+        ):
+            with pytest.raises(ValueError, match=what):
+                post()
     with pytest.raises(ValueError, match="at least 1 entry, not 0"):
         CompletionQueue(0)
 
@@ -524,33 +485,29 @@ async def taken(connection):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_send_right_behind_the_rtr_finds_a_buffer_that_accept_was_given(device):
+async def test_a_send_right_behind_the_rtr_finds_a_buffer_that_accept_was_given(device):
     """RFC 6581 §9.2 allows it, and RFC 5041 §7.1 lets a Send without a buffer end the stream."""
-
-    async def test():
-        config = replace(PLAIN, timeout=PATIENT)
-        enhanced = EnhancedData(4, 4, True, frozenset({Rtr.WRITE}))
-        request = StartupFrame(FrameKind.REQUEST, crc=False, enhanced=enhanced)
-        async with asked(request, device, config=config) as (peer, arrived):
-            await peer.send(RTR, send(1, payload=b"one"), send(2, payload=b"two"), send(3, payload=b"three"))
-            cq = CompletionQueue()
-            receives = [ReceiveRequest(bytearray(8), "mine"), bytearray(8), [bytearray(2), bytearray(8)]]
-            wanted = rdma.Options(receiver_waits=False, receive_cq=cq, linger=PATIENT)
-            connection = await arrived.accept(receives=receives, options=wanted)
-            await all_taken(connection, 3)
-            assert bytes(await connection.receive()) == b"two"
-            assert bytes(await connection.receive()) == b"three"
-            (done,) = cq.poll()
-            assert (done.wr_id, bytes(done), done.connection) == ("mine", b"one", connection)
-            assert connection.error is None
-            peer.sock.close()
-            await connection.close()
-
-    run(test(), 240)
+    config = replace(PLAIN, timeout=PATIENT)
+    enhanced = EnhancedData(4, 4, True, frozenset({Rtr.WRITE}))
+    request = StartupFrame(FrameKind.REQUEST, crc=False, enhanced=enhanced)
+    async with asked(request, device, config=config) as (peer, arrived):
+        await peer.send(RTR, send(1, payload=b"one"), send(2, payload=b"two"), send(3, payload=b"three"))
+        cq = CompletionQueue()
+        receives = [ReceiveRequest(bytearray(8), "mine"), bytearray(8), [bytearray(2), bytearray(8)]]
+        wanted = rdma.Options(receiver_waits=False, receive_cq=cq, linger=PATIENT)
+        connection = await arrived.accept(receives=receives, options=wanted)
+        await all_taken(connection, 3)
+        assert bytes(await connection.receive()) == b"two"
+        assert bytes(await connection.receive()) == b"three"
+        (done,) = cq.poll()
+        assert (done.wr_id, bytes(done), done.connection) == ("mine", b"one", connection)
+        assert connection.error is None
+        peer.sock.close()
+        await connection.close()
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_send_in_answer_to_the_rtr_finds_a_buffer_that_connect_was_given(device):
+async def test_a_send_in_answer_to_the_rtr_finds_a_buffer_that_connect_was_given(device):
     async def respond(listening):
         loop = asyncio.get_running_loop()
         sock, _ = await loop.sock_accept(listening)
@@ -562,88 +519,72 @@ def test_a_send_in_answer_to_the_rtr_finds_a_buffer_that_connect_was_given(devic
         await peer.send(send(1, payload=b"at once"))
         return peer
 
-    async def test():
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            listening.setblocking(False)
-            responding = asyncio.create_task(respond(listening))
-            config = replace(INITIATOR, rtr=(Rtr.WRITE,), crc=False, timeout=PATIENT)
-            buffer = bytearray(10)
-            address = listening.getsockname()
-            connection = await rdma.connect(*address, config, device=device, options=STRICT, receives=[buffer])
-            peer = await responding
-            await all_taken(connection, 1)
-            received = await connection.receive()
-            assert (bytes(received), buffer) == (b"at once", b"at once\0\0\0")
-            peer.sock.close()
-            await connection.close()
-
-    run(test(), 240)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        responding = asyncio.create_task(respond(listening))
+        config = replace(INITIATOR, rtr=(Rtr.WRITE,), crc=False, timeout=PATIENT)
+        buffer = bytearray(10)
+        address = listening.getsockname()
+        connection = await rdma.connect(*address, config, device=device, options=STRICT, receives=[buffer])
+        peer = await responding
+        await all_taken(connection, 1)
+        received = await connection.receive()
+        assert (bytes(received), buffer) == (b"at once", b"at once\0\0\0")
+        peer.sock.close()
+        await connection.close()
 
 
-def test_buffers_that_cannot_be_posted_are_refused_before_anything_is_answered():
-    async def test():
-        cq = CompletionQueue(2)
-        request = StartupFrame(FrameKind.REQUEST, crc=False, enhanced=EnhancedData(4, 4))
-        async with asked(request, rdma.software, config=PLAIN) as (peer, arrived):
-            few = rdma.Options(receive_depth=2, receive_cq=cq)
-            for receives, error, what in (
-                ([bytearray(1), b"read-only"], ValueError, "a read-only buffer cannot receive"),
-                ([ReceiveRequest(bytearray(1)), b"read-only"], ValueError, "a read-only buffer cannot receive"),
-                ([bytearray(1)] * 3, rdma.QueueFullError, r"3 more are over the 2 of Options\.receive_depth"),
-            ):
-                with pytest.raises(error, match=what):
-                    await arrived.accept(receives=receives, options=few)
-            with pytest.raises(rdma.QueueFullError, match="has room for 2 more"):
-                await arrived.accept(
-                    receives=[ReceiveRequest(bytearray(1))] * 3, options=rdma.Options(receive_cq=cq)
-                )
-            with pytest.raises(ValueError, match=r"Options\.receive_cq is None"):
-                await arrived.accept(receives=[ReceiveRequest(bytearray(1))])
-            with pytest.raises(ValueError, match="private data may have 508 octets, not 509"):
-                await arrived.accept(bytes(509), receives=[ReceiveRequest(bytearray(1))], options=few)
-            assert (cq.free, cq.poll()) == (2, [])
-            connection = await arrived.accept(receives=[ReceiveRequest(bytearray(9), 1)], options=few)
-            assert (await peer.loop.sock_recv(peer.sock, 24))[:16] == b"MPA ID Rep Frame"
-            await peer.send(send())
-            assert bytes((await cq.wait())[0]) == b"abcd"
-            peer.sock.close()
-            await connection.close()
-
-    run(test())
-
-
-def test_a_connection_that_is_never_made_frees_its_entries_in_the_queue():
-    async def test():
-        cq = CompletionQueue(2)
-        with socket.create_server(("127.0.0.1", 0)) as unused:
-            address = unused.getsockname()
-        with pytest.raises(rdma.MpaConnectionError):
-            await rdma.connect(
-                *address, options=options(cq), receives=[ReceiveRequest(bytearray(1)), bytearray(1)]
-            )
+async def test_buffers_that_cannot_be_posted_are_refused_before_anything_is_answered():
+    cq = CompletionQueue(2)
+    request = StartupFrame(FrameKind.REQUEST, crc=False, enhanced=EnhancedData(4, 4))
+    async with asked(request, rdma.software, config=PLAIN) as (peer, arrived):
+        few = rdma.Options(receive_depth=2, receive_cq=cq)
+        for receives, error, what in (
+            ([bytearray(1), b"read-only"], ValueError, "a read-only buffer cannot receive"),
+            ([ReceiveRequest(bytearray(1)), b"read-only"], ValueError, "a read-only buffer cannot receive"),
+            ([bytearray(1)] * 3, rdma.QueueFullError, r"3 more are over the 2 of Options\.receive_depth"),
+        ):
+            with pytest.raises(error, match=what):
+                await arrived.accept(receives=receives, options=few)
+        with pytest.raises(rdma.QueueFullError, match="has room for 2 more"):
+            await arrived.accept(receives=[ReceiveRequest(bytearray(1))] * 3, options=rdma.Options(receive_cq=cq))
+        with pytest.raises(ValueError, match=r"Options\.receive_cq is None"):
+            await arrived.accept(receives=[ReceiveRequest(bytearray(1))])
+        with pytest.raises(ValueError, match="private data may have 508 octets, not 509"):
+            await arrived.accept(bytes(509), receives=[ReceiveRequest(bytearray(1))], options=few)
         assert (cq.free, cq.poll()) == (2, [])
+        connection = await arrived.accept(receives=[ReceiveRequest(bytearray(9), 1)], options=few)
+        assert (await peer.loop.sock_recv(peer.sock, 24))[:16] == b"MPA ID Rep Frame"
+        await peer.send(send())
+        assert bytes((await cq.wait())[0]) == b"abcd"
+        peer.sock.close()
+        await connection.close()
 
-    run(test())
+
+async def test_a_connection_that_is_never_made_frees_its_entries_in_the_queue():
+    cq = CompletionQueue(2)
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = unused.getsockname()
+    with pytest.raises(rdma.MpaConnectionError):
+        await rdma.connect(*address, options=options(cq), receives=[ReceiveRequest(bytearray(1)), bytearray(1)])
+    assert (cq.free, cq.poll()) == (2, [])
 
 
 # Receives of unknown length
 
 
-def test_a_receive_allocates_memory_only_for_octets_that_arrive():
-    async def test():
-        async with bare() as (peer, connection):
-            room, calls = 1 << 20, 50
-            tracemalloc.start()
-            waiting = [asyncio.create_task(connection.receive(room)) for _ in range(calls)]
-            await asyncio.sleep(0)
-            assert connection._stream.receives == calls
-            await peer.send(*(send(n + 1, payload=b"%d" % n) for n in range(calls)))
-            assert [bytes(await each) for each in waiting] == [b"%d" % n for n in range(calls)]
-            held = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-            assert held < room
-
-    run(test())
+async def test_a_receive_allocates_memory_only_for_octets_that_arrive():
+    async with bare() as (peer, connection):
+        room, calls = 1 << 20, 50
+        tracemalloc.start()
+        waiting = [asyncio.create_task(connection.receive(room)) for _ in range(calls)]
+        await asyncio.sleep(0)
+        assert connection._stream.receives == calls
+        await peer.send(*(send(n + 1, payload=b"%d" % n) for n in range(calls)))
+        assert [bytes(await each) for each in waiting] == [b"%d" % n for n in range(calls)]
+        held = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert held < room
 
 
 def test_growing_room_is_bounded():
@@ -660,21 +601,18 @@ def test_growing_room_is_bounded():
 # The local address
 
 
-def test_a_connection_is_made_from_the_given_address():
-    async def test():
-        async with await rdma.listen("127.0.0.1") as listener:
-            with socket.create_server(("127.0.0.3", 0)) as free:
-                port = free.getsockname()[1]
-            for local in (("127.0.0.2", 0), ("127.0.0.3", port)):
-                connecting = asyncio.create_task(rdma.connect(*listener.address[:2], local_addr=local))
-                request = await listener.request()
-                assert request.peer[0] == local[0]
-                assert local[1] in (0, request.peer[1])
-                theirs, ours = await request.accept(), await connecting
-                assert ours.local == request.peer
-                await asyncio.gather(ours.close(), theirs.close())
-
-    run(test())
+async def test_a_connection_is_made_from_the_given_address():
+    async with await rdma.listen("127.0.0.1") as listener:
+        with socket.create_server(("127.0.0.3", 0)) as free:
+            port = free.getsockname()[1]
+        for local in (("127.0.0.2", 0), ("127.0.0.3", port)):
+            connecting = asyncio.create_task(rdma.connect(*listener.address[:2], local_addr=local))
+            request = await listener.request()
+            assert request.peer[0] == local[0]
+            assert local[1] in (0, request.peer[1])
+            theirs, ours = await request.accept(), await connecting
+            assert ours.local == request.peer
+            await asyncio.gather(ours.close(), theirs.close())
 
 
 @pytest.mark.parametrize(
@@ -685,24 +623,18 @@ def test_a_connection_is_made_from_the_given_address():
         ("no address", "cannot find 'no address' port 0: "),
     ],
 )
-def test_an_unusable_local_address_is_refused(local, what):
-    async def test():
-        with pytest.raises(rdma.MpaConnectionError) as caught:
-            await rdma.connect("127.0.0.1", 9, local_addr=(local, 0))
-        assert str(caught.value).startswith(what)
-
-    run(test())
+async def test_an_unusable_local_address_is_refused(local, what):
+    with pytest.raises(rdma.MpaConnectionError) as caught:
+        await rdma.connect("127.0.0.1", 9, local_addr=(local, 0))
+    assert str(caught.value).startswith(what)
 
 
 # On the wire
 
 
-def test_gathered_messages_leave_in_full_segments():
-    async def test():
-        wire = Wire()
-        async with connected(one=rdma.Options(mulpdu=142), observers=(wire,)) as (ours, theirs):
-            await ours.send([b"x" * 100, b"", b"y" * 100, b"z" * 100])
-            assert bytes(await theirs.receive()) == b"x" * 100 + b"y" * 100 + b"z" * 100
-            assert [len(each.payload) for each in wire.ulpdus] == [0, 124, 124, 52]
-
-    run(test())
+async def test_gathered_messages_leave_in_full_segments():
+    wire = Wire()
+    async with connected(one=rdma.Options(mulpdu=142), observers=(wire,)) as (ours, theirs):
+        await ours.send([b"x" * 100, b"", b"y" * 100, b"z" * 100])
+        assert bytes(await theirs.receive()) == b"x" * 100 + b"y" * 100 + b"z" * 100
+        assert [len(each.payload) for each in wire.ulpdus] == [0, 124, 124, 52]

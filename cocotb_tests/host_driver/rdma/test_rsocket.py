@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import HASTY, run
+from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import HASTY
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.rdma import Access, ClosedError, rsocket
@@ -39,10 +39,8 @@ async def read_all(end, most):
     return count, digest.digest()
 
 
-@pytest.mark.parametrize(
-    ("one", "other"), [(None, None), (SMALL, Settings(buffer=2, credits=17)), (Settings(), SMALL)]
-)
-def test_streams_arrive_whole_in_both_directions_at_once(one, other):
+@pytest.mark.parametrize(("one", "other"), [(None, None), (SMALL, Settings(buffer=2, credits=17)), (Settings(), SMALL)])
+async def test_streams_arrive_whole_in_both_directions_at_once(one, other):
     """Pieces of random sizes are sent and received, with large, small and the smallest buffers."""
     draw = random.Random(7)
     octets = 200000 if one is other else 600
@@ -55,173 +53,141 @@ def test_streams_arrive_whole_in_both_directions_at_once(one, other):
             stream = stream[size:]
         await end.shutdown()
 
-    async def test():
-        async with pair(one, other) as (client, server), asyncio.TaskGroup() as group:
-            group.create_task(send(client, data["client"]))
-            group.create_task(send(server, data["server"]))
-            at_server = group.create_task(read_all(server, lambda: draw.choice([1, 30, 5000])))
-            at_client = group.create_task(read_all(client, lambda: draw.choice([1, 30, 5000])))
-        assert at_server.result() == (octets, hashlib.sha256(data["client"]).digest())
-        assert at_client.result() == (octets, hashlib.sha256(data["server"]).digest())
-
-    run(test())
+    async with pair(one, other) as (client, server), asyncio.TaskGroup() as group:
+        group.create_task(send(client, data["client"]))
+        group.create_task(send(server, data["server"]))
+        at_server = group.create_task(read_all(server, lambda: draw.choice([1, 30, 5000])))
+        at_client = group.create_task(read_all(client, lambda: draw.choice([1, 30, 5000])))
+    assert at_server.result() == (octets, hashlib.sha256(data["client"]).digest())
+    assert at_client.result() == (octets, hashlib.sha256(data["server"]).digest())
 
 
-def test_a_sender_waits_until_the_receiver_has_read():
-    async def test():
-        async with pair(SMALL, SMALL) as (client, server):
-            sending = asyncio.create_task(client.send(bytes(range(200))))
-            await asyncio.sleep(0.05)
-            assert not sending.done()
-            assert await server.recv_exactly(200) == bytes(range(200))
+async def test_a_sender_waits_until_the_receiver_has_read():
+    async with pair(SMALL, SMALL) as (client, server):
+        sending = asyncio.create_task(client.send(bytes(range(200))))
+        await asyncio.sleep(0.05)
+        assert not sending.done()
+        assert await server.recv_exactly(200) == bytes(range(200))
+        await sending
+
+
+async def test_closing_ends_a_send_for_which_the_peer_has_no_room():
+    async with pair(SMALL, SMALL) as (client, _):
+        sending = asyncio.create_task(client.send(bytes(range(200))))
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(1.9 * HASTY.linger):  # it lingers once
+            await client.close()
+        with pytest.raises(rdma.ClosedError):
             await sending
 
-    run(test())
 
-
-def test_closing_ends_a_send_for_which_the_peer_has_no_room():
-    async def test():
-        async with pair(SMALL, SMALL) as (client, _):
-            sending = asyncio.create_task(client.send(bytes(range(200))))
-            await asyncio.sleep(0.05)
-            async with asyncio.timeout(1.9 * HASTY.linger):  # it lingers once
-                await client.close()
-            with pytest.raises(rdma.ClosedError):
-                await sending
-
-    run(test())
-
-
-def test_messages_are_never_more_than_the_receiver_has_buffers_for():
+async def test_messages_are_never_more_than_the_receiver_has_buffers_for():
     """The connection would end with a Terminate: the receiver does not let Sends wait, as siw does not."""
+    options = rdma.Options(receiver_waits=False, linger=0.2)
+    async with await rdma.listen(options=options) as listener, asyncio.TaskGroup() as group:
+        connecting = group.create_task(rsocket.connect(*listener.address[:2], options=options))
+        settings = Settings(credits=16)
+        server, client = await rsocket.accept(await listener.request(), settings=settings), await connecting
+        async with server, client:
 
-    async def test():
-        options = rdma.Options(receiver_waits=False, linger=0.2)
-        async with await rdma.listen(options=options) as listener, asyncio.TaskGroup() as group:
-            connecting = group.create_task(rsocket.connect(*listener.address[:2], options=options))
-            settings = Settings(credits=16)
-            server, client = await rsocket.accept(await listener.request(), settings=settings), await connecting
-            async with server, client:
+            async def send():
+                for number in range(100):
+                    await client.send(bytes([number & 0xFF]))
 
-                async def send():
-                    for number in range(100):
-                        await client.send(bytes([number & 0xFF]))
-
-                sending = asyncio.create_task(send())
-                await asyncio.sleep(0.05)
-                assert await server.recv_exactly(100) == bytes(number & 0xFF for number in range(100))
-                await sending
-
-    run(test())
+            sending = asyncio.create_task(send())
+            await asyncio.sleep(0.05)
+            assert await server.recv_exactly(100) == bytes(number & 0xFF for number in range(100))
+            await sending
 
 
-def test_the_end_of_the_peer_ends_the_stream_but_not_what_has_arrived():
-    async def test():
-        async with pair() as (client, server):
-            await client.send(b"last")
-            await client.close()
-            assert await server.recv() == b"last"
-            assert await server.recv() == b""
-            assert await server.recv() == b""
-            with pytest.raises(ClosedError, match="by the peer"):
-                await server.send(b"more")
-            with pytest.raises(ClosedError):
-                await server.recv_exactly(1)
-            with pytest.raises(ClosedError, match="by this end"):
-                await client.send(b"more")
-
-    run(test())
+async def test_the_end_of_the_peer_ends_the_stream_but_not_what_has_arrived():
+    async with pair() as (client, server):
+        await client.send(b"last")
+        await client.close()
+        assert await server.recv() == b"last"
+        assert await server.recv() == b""
+        assert await server.recv() == b""
+        with pytest.raises(ClosedError, match="by the peer"):
+            await server.send(b"more")
+        with pytest.raises(ClosedError):
+            await server.recv_exactly(1)
+        with pytest.raises(ClosedError, match="by this end"):
+            await client.send(b"more")
 
 
-def test_after_a_shutdown_the_peer_can_still_send():
-    async def test():
-        async with pair() as (client, server):
-            await client.shutdown()
-            await client.shutdown()
-            assert await server.recv() == b""
-            await server.send(b"answer")
-            assert await client.recv() == b"answer"
-            with pytest.raises(ClosedError, match="by this end"):
-                await client.send(b"more")
-
-    run(test())
+async def test_after_a_shutdown_the_peer_can_still_send():
+    async with pair() as (client, server):
+        await client.shutdown()
+        await client.shutdown()
+        assert await server.recv() == b""
+        await server.send(b"answer")
+        assert await client.recv() == b"answer"
+        with pytest.raises(ClosedError, match="by this end"):
+            await client.send(b"more")
 
 
-def test_a_connection_that_ends_without_notice_is_an_error():
-    async def test():
-        async with pair() as (client, server):
-            await client.send(b"last")
-            waiting = asyncio.create_task(server.recv_exactly(5))
-            await client.connection.abort()
-            with pytest.raises(rdma.RdmaError):
-                await waiting
-            for call in (server.recv(), server.send(b"x"), server.map(bytearray(1), 0)):
-                with pytest.raises((rdma.RdmaError, ValueError)):
-                    await call
-
-    run(test())
+async def test_a_connection_that_ends_without_notice_is_an_error():
+    async with pair() as (client, server):
+        await client.send(b"last")
+        waiting = asyncio.create_task(server.recv_exactly(5))
+        await client.connection.abort()
+        with pytest.raises(rdma.RdmaError):
+            await waiting
+        for call in (server.recv(), server.send(b"x"), server.map(bytearray(1), 0)):
+            with pytest.raises((rdma.RdmaError, ValueError)):
+                await call
 
 
-def test_a_responder_in_the_client_server_model_may_send_first():
+async def test_a_responder_in_the_client_server_model_may_send_first():
     """Its first FPDU still waits for that of the initiator, which is a CREDIT."""
-
-    async def test():
-        async with pair(config=Config(Role.INITIATOR, model=Model.CLIENT_SERVER)) as (client, server):
-            await server.send(b"first")
-            assert await client.recv_exactly(5) == b"first"
-
-    run(test())
+    async with pair(config=Config(Role.INITIATOR, model=Model.CLIENT_SERVER)) as (client, server):
+        await server.send(b"first")
+        assert await client.recv_exactly(5) == b"first"
 
 
 # Mapped memory
 
 
-def test_mapped_memory_is_written_at_its_offset():
-    async def test():
-        async with pair(Settings(maps=0), Settings(maps=2)) as (client, server):
-            low, high = bytearray(100), bytearray(70000)
-            await client.map(low, 1000)
-            number = await client.map(high, 1 << 40)
-            with pytest.raises(ValueError, match="room for 2 maps, and they are in use"):
-                await client.map(bytearray(1), 0)
-            await client.send(b"!")  # behind the maps
-            await server.recv_exactly(1)
-            await server.write_at(b"abc", 1097)
-            await server.write_at(b"z" * 70000, 1 << 40)
-            for offset in (999, 1100, (1 << 40) + 70000):
-                with pytest.raises(ValueError, match=f"not mapped offset {offset}"):
-                    await server.write_at(b"x", offset)
-            await server.send(b"!")
-            await client.recv_exactly(1)
-            assert (bytes(low), bytes(high)) == (bytes(97) + b"abc", b"z" * 70000)
-            with pytest.raises(ValueError, match="room for 0 maps"):
-                await server.map(bytearray(1), 0)
-            client.unmap(number)
-            other = bytearray(4)
-            assert await client.map(other, 5) == number
-            await client.send(b"!")
-            await server.recv_exactly(1)
-            await server.write_at(b"four", 5)
-            await server.send(b"!")
-            await client.recv_exactly(1)
-            assert other == b"four"
-
-    run(test())
+async def test_mapped_memory_is_written_at_its_offset():
+    async with pair(Settings(maps=0), Settings(maps=2)) as (client, server):
+        low, high = bytearray(100), bytearray(70000)
+        await client.map(low, 1000)
+        number = await client.map(high, 1 << 40)
+        with pytest.raises(ValueError, match="room for 2 maps, and they are in use"):
+            await client.map(bytearray(1), 0)
+        await client.send(b"!")  # behind the maps
+        await server.recv_exactly(1)
+        await server.write_at(b"abc", 1097)
+        await server.write_at(b"z" * 70000, 1 << 40)
+        for offset in (999, 1100, (1 << 40) + 70000):
+            with pytest.raises(ValueError, match=f"not mapped offset {offset}"):
+                await server.write_at(b"x", offset)
+        await server.send(b"!")
+        await client.recv_exactly(1)
+        assert (bytes(low), bytes(high)) == (bytes(97) + b"abc", b"z" * 70000)
+        with pytest.raises(ValueError, match="room for 0 maps"):
+            await server.map(bytearray(1), 0)
+        client.unmap(number)
+        other = bytearray(4)
+        assert await client.map(other, 5) == number
+        await client.send(b"!")
+        await server.recv_exactly(1)
+        await server.write_at(b"four", 5)
+        await server.send(b"!")
+        await client.recv_exactly(1)
+        assert other == b"four"
 
 
-def test_a_withdrawn_map_cannot_be_written():
-    async def test():
-        async with pair(None, Settings(maps=1)) as (client, server):
-            memory = bytearray(4)
-            client.unmap(await client.map(memory, 0))
-            await client.send(b"!")
-            await server.recv_exactly(1)
-            await server.write_at(b"four", 0)
-            with pytest.raises(rdma.TerminatedError):
-                await client.recv()
-            assert memory == bytes(4)
-
-    run(test())
+async def test_a_withdrawn_map_cannot_be_written():
+    async with pair(None, Settings(maps=1)) as (client, server):
+        memory = bytearray(4)
+        client.unmap(await client.map(memory, 0))
+        await client.send(b"!")
+        await server.recv_exactly(1)
+        await server.write_at(b"four", 0)
+        with pytest.raises(rdma.TerminatedError):
+            await client.recv()
+        assert memory == bytes(4)
 
 
 # The format, and peers that do not keep to it
@@ -235,9 +201,7 @@ class Raw:
         self.domain = rdma.ProtectionDomain()
         self.buffer, self.table = bytearray(64), bytearray(32)
         region, table = (self.domain.register(each, Access.REMOTE_WRITE) for each in (self.buffer, self.table))
-        self.private_data = PRIVATE.pack(
-            1, flags, 384, 0, 0, 0, 0, table.to, table.stag, 2, region.to, region.stag, 32
-        )
+        self.private_data = PRIVATE.pack(1, flags, 384, 0, 0, 0, 0, table.to, table.stag, 2, region.to, region.stag, 32)
 
     async def connect(self, listener):
         config = Config(Role.INITIATOR, private_data=self.private_data)
@@ -269,42 +233,39 @@ async def against(raw, maps=0):
 
 
 @pytest.mark.parametrize(("order", "flags"), [("<", 0), (">", 1)])
-def test_messages_and_tables_have_librdmacms_format(order, flags):
-    async def test():
-        raw = Raw(order, flags)
-        async with against(raw) as server:
-            assert raw.credit == 32
-            assert raw.half[2] == 32
-            assert await raw.hear() == (4, 32)  # CREDIT: the second half of the buffer
-            to, stag, octets = struct.unpack(order + "QII", raw.table[16:])
-            assert (to, stag, octets) == (raw.half[0] + 32, raw.half[1], 32)
-            await raw.connection.write(b"hello", raw.half[1], raw.half[0])
-            await raw.say(0, 5)
-            assert await server.recv() == b"hello"
-            await server.send(b"answer")
-            assert await raw.hear() == (0, 6)
-            assert raw.buffer[:6] == b"answer"
-            await server.send(bytes(range(20)) + b"abcdef")  # the rest of the half
-            assert await raw.hear() == (0, 26)
-            more = asyncio.create_task(server.send(b"more"))
-            await asyncio.sleep(0.02)
-            assert not more.done()
-            own = PRIVATE.unpack(raw.private_data)
-            entry = struct.pack("<QII", own[10] + 32, own[11], 32)  # in the order of the end that reads it
-            await raw.connection.write(entry, raw.table_stag, raw.table_to + 16)
-            await raw.say(4, 386)
-            assert await raw.hear() == (0, 4)
-            assert raw.buffer[32:36] == b"more"
-            await more
-            await raw.say(7, 1)  # keepalive
-            await raw.say(7, 2)  # shutdown
-            assert await server.recv() == b""
-            await server.send(b"x")
-            assert await raw.hear() == (0, 1)
-            await server.close()
-            assert await raw.hear() == (7, 0)  # disconnect
-
-    run(test())
+async def test_messages_and_tables_have_librdmacms_format(order, flags):
+    raw = Raw(order, flags)
+    async with against(raw) as server:
+        assert raw.credit == 32
+        assert raw.half[2] == 32
+        assert await raw.hear() == (4, 32)  # CREDIT: the second half of the buffer
+        to, stag, octets = struct.unpack(order + "QII", raw.table[16:])
+        assert (to, stag, octets) == (raw.half[0] + 32, raw.half[1], 32)
+        await raw.connection.write(b"hello", raw.half[1], raw.half[0])
+        await raw.say(0, 5)
+        assert await server.recv() == b"hello"
+        await server.send(b"answer")
+        assert await raw.hear() == (0, 6)
+        assert raw.buffer[:6] == b"answer"
+        await server.send(bytes(range(20)) + b"abcdef")  # the rest of the half
+        assert await raw.hear() == (0, 26)
+        more = asyncio.create_task(server.send(b"more"))
+        await asyncio.sleep(0.02)
+        assert not more.done()
+        own = PRIVATE.unpack(raw.private_data)
+        entry = struct.pack("<QII", own[10] + 32, own[11], 32)  # in the order of the end that reads it
+        await raw.connection.write(entry, raw.table_stag, raw.table_to + 16)
+        await raw.say(4, 386)
+        assert await raw.hear() == (0, 4)
+        assert raw.buffer[32:36] == b"more"
+        await more
+        await raw.say(7, 1)  # keepalive
+        await raw.say(7, 2)  # shutdown
+        assert await server.recv() == b""
+        await server.send(b"x")
+        assert await raw.hear() == (0, 1)
+        await server.close()
+        assert await raw.hear() == (7, 0)  # disconnect
 
 
 @pytest.mark.parametrize(
@@ -319,44 +280,38 @@ def test_messages_and_tables_have_librdmacms_format(order, flags):
         (b"abc", "a message of 3 octets, not 4"),
     ],
 )
-def test_a_peer_that_breaks_the_protocol_is_reported(message, what):
-    async def test():
-        raw = Raw()
-        async with against(raw) as server:
-            await raw.hear()
-            if isinstance(message, bytes):
-                await raw.connection.send(message)
-            else:
-                await raw.say(*message)
-            for call in (server.recv, server.recv):
-                with pytest.raises(RsocketError, match=what):
-                    await call()
+async def test_a_peer_that_breaks_the_protocol_is_reported(message, what):
+    raw = Raw()
+    async with against(raw) as server:
+        await raw.hear()
+        if isinstance(message, bytes):
+            await raw.connection.send(message)
+        else:
+            await raw.say(*message)
+        for call in (server.recv, server.recv):
             with pytest.raises(RsocketError, match=what):
-                await server.send(b"x")
-            await raw.connection.disconnected()
-
-    run(test())
+                await call()
+        with pytest.raises(RsocketError, match=what):
+            await server.send(b"x")
+        await raw.connection.disconnected()
 
 
 @pytest.mark.parametrize("where", ["room", "map"])
-def test_a_peer_that_offers_memory_that_wraps_is_reported(where):
-    async def test():
-        raw = Raw()
-        async with against(raw, maps=1) as server:
-            place = struct.pack("<QII", 2**64 - 1, 1, 32)
-            at, entry = (0, place) if where == "room" else (32, bytes(8) + place)
-            await raw.connection.write(entry, raw.table_stag, raw.table_to + at)
-            await raw.connection.write(b"!", raw.half[1], raw.half[0])
-            await raw.say(0, 1)
+async def test_a_peer_that_offers_memory_that_wraps_is_reported(where):
+    raw = Raw()
+    async with against(raw, maps=1) as server:
+        place = struct.pack("<QII", 2**64 - 1, 1, 32)
+        at, entry = (0, place) if where == "room" else (32, bytes(8) + place)
+        await raw.connection.write(entry, raw.table_stag, raw.table_to + at)
+        await raw.connection.write(b"!", raw.half[1], raw.half[0])
+        await raw.say(0, 1)
+        await server.recv()
+        for _ in range(2):
+            with pytest.raises(RsocketError, match=r"32 octets from TO 0xf{16} on wrap"):
+                await (server.send(b"x") if where == "room" else server.write_at(b"x", 0))
+        with pytest.raises(RsocketError, match="wrap"):
             await server.recv()
-            for _ in range(2):
-                with pytest.raises(RsocketError, match=r"32 octets from TO 0xf{16} on wrap"):
-                    await (server.send(b"x") if where == "room" else server.write_at(b"x", 0))
-            with pytest.raises(RsocketError, match="wrap"):
-                await server.recv()
-            await raw.connection.disconnected()
-
-    run(test())
+        await raw.connection.disconnected()
 
 
 @pytest.mark.parametrize(
@@ -371,22 +326,19 @@ def test_a_peer_that_offers_memory_that_wraps_is_reported(where):
     ],
     ids=["text", "version", "credits", "table", "place of the table", "place of the buffer"],
 )
-def test_a_peer_that_is_no_rsocket_is_rejected(private_data, what):
-    async def test():
-        config = Config(Role.INITIATOR, private_data=private_data)
-        async with await rdma.listen() as listener:
-            connecting = asyncio.create_task(rdma.connect(*listener.address[:2], config))
-            with pytest.raises(RsocketError, match=what):
-                await rsocket.accept(await listener.request())
-            with pytest.raises(rdma.RejectedError):
-                await connecting
-            connecting = asyncio.create_task(rsocket.connect(*listener.address[:2]))
-            other = await (await listener.request()).accept(private_data)
-            with pytest.raises(RsocketError, match=what):
-                await connecting
-            await other.close()
-
-    run(test())
+async def test_a_peer_that_is_no_rsocket_is_rejected(private_data, what):
+    config = Config(Role.INITIATOR, private_data=private_data)
+    async with await rdma.listen() as listener:
+        connecting = asyncio.create_task(rdma.connect(*listener.address[:2], config))
+        with pytest.raises(RsocketError, match=what):
+            await rsocket.accept(await listener.request())
+        with pytest.raises(rdma.RejectedError):
+            await connecting
+        connecting = asyncio.create_task(rsocket.connect(*listener.address[:2]))
+        other = await (await listener.request()).accept(private_data)
+        with pytest.raises(RsocketError, match=what):
+            await connecting
+        await other.close()
 
 
 @pytest.mark.parametrize(
@@ -404,31 +356,25 @@ def test_impossible_settings_are_rejected(change, what):
         Settings(**change)
 
 
-def test_numbers_of_messages_wrap():
-    async def test():
-        async with pair(Settings(), Settings(buffer=256)) as (client, server):
-            await client.send(b"!")
-            await server.recv()
-            await asyncio.sleep(0.02)  # both ends have the first CREDIT
-            start = 0xFFF0
-            client._sent, client._limit = start, (start + 384) & 0xFFFF
-            server._read = server._credited = start
-            for number in range(100):
-                await client.send(bytes([number & 0xFF]))
-                assert await server.recv() == bytes([number & 0xFF])
-            assert client._sent == (start + 100) & 0xFFFF
-
-    run(test())
+async def test_numbers_of_messages_wrap():
+    async with pair(Settings(), Settings(buffer=256)) as (client, server):
+        await client.send(b"!")
+        await server.recv()
+        await asyncio.sleep(0.02)  # both ends have the first CREDIT
+        start = 0xFFF0
+        client._sent, client._limit = start, (start + 384) & 0xFFFF
+        server._read = server._credited = start
+        for number in range(100):
+            await client.send(bytes([number & 0xFF]))
+            assert await server.recv() == bytes([number & 0xFF])
+        assert client._sent == (start + 100) & 0xFFFF
 
 
-def test_an_rsocket_is_closed_by_its_block():
-    async def test():
-        async with pair() as (client, server):
-            async with client:
-                assert isinstance(client, Rsocket)
-            assert client.connection.error is not None
-        for end in (client, server):
-            assert end.connection.error is not None
-            assert not list(end.connection.domain)
-
-    run(test())
+async def test_an_rsocket_is_closed_by_its_block():
+    async with pair() as (client, server):
+        async with client:
+            assert isinstance(client, Rsocket)
+        assert client.connection.error is not None
+    for end in (client, server):
+        assert end.connection.error is not None
+        assert not list(end.connection.domain)

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import HASTY, INITIATOR, RESPONDER, run
+from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import HASTY, INITIATOR, RESPONDER
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices import open_device
 from open_rnic.host_driver.devices.sim.prepare import prepare
@@ -54,49 +54,43 @@ async def generate(writer, *args, **options):
     return await generator.finished(), await writer.finish()
 
 
-def test_a_reader_that_leaves_in_order_ends_the_writer():
-    async def test():
-        async with streaming(Delivery(drops=False), octets=4096) as (writer, reader), asyncio.TaskGroup() as group:
-            generator = await SignalGenerator.open(writer.connection.device)
-            await writer.start()
-            await generator.start(samples=10000)
-            while not (await writer.status()).blocked:
-                await asyncio.sleep(0)
-            while not (await generator.status()).stalls:  # the writer's queue fills
-                await asyncio.sleep(0)
-            leaving = group.create_task(reader.close())
-            signal = await generator.finished(writer.connection)
-            assert signal.stalls
-            assert not signal.runs
-            with pytest.raises(SamplesError, match="the reader closed with 4096 of 4096 octets not freed"):
-                await writer.finish()
-            await writer.connection.abort()
-            await leaving
-
-    run(test())
+async def test_a_reader_that_leaves_in_order_ends_the_writer():
+    async with streaming(Delivery(drops=False), octets=4096) as (writer, reader), asyncio.TaskGroup() as group:
+        generator = await SignalGenerator.open(writer.connection.device)
+        await writer.start()
+        await generator.start(samples=10000)
+        while not (await writer.status()).blocked:
+            await asyncio.sleep(0)
+        while not (await generator.status()).stalls:  # the writer's queue fills
+            await asyncio.sleep(0)
+        leaving = group.create_task(reader.close())
+        signal = await generator.finished(writer.connection)
+        assert signal.stalls
+        assert not signal.runs
+        with pytest.raises(SamplesError, match="the reader closed with 4096 of 4096 octets not freed"):
+            await writer.finish()
+        await writer.connection.abort()
+        await leaving
 
 
-def test_a_reader_that_leaves_early_ends_the_writer_though_the_ring_has_room():
-    async def test():
-        delivery = Delivery(drops=False, write_octets=64, bell_octets=256)
-        async with streaming(delivery) as (writer, reader), asyncio.TaskGroup() as group:
-            generator = await SignalGenerator.open(writer.connection.device)
-            await writer.start()
-            await generator.start(samples=10000, period=50)
-            block = await anext(aiter(reader))
-            assert len(block.octets) == 256
-            leaving = group.create_task(reader.close())
-            signal = await generator.finished(writer.connection)
-            assert not signal.runs
-            assert signal == await generator.status(), "the count is final"
-            assert signal.given < 10000
-            assert not (await writer.status()).blocked
-            with pytest.raises(SamplesError, match=r"the reader closed with (\d+) of \1 octets not freed"):
-                await writer.finish()
-            await writer.connection.abort()
-            await leaving
-
-    run(test())
+async def test_a_reader_that_leaves_early_ends_the_writer_though_the_ring_has_room():
+    delivery = Delivery(drops=False, write_octets=64, bell_octets=256)
+    async with streaming(delivery) as (writer, reader), asyncio.TaskGroup() as group:
+        generator = await SignalGenerator.open(writer.connection.device)
+        await writer.start()
+        await generator.start(samples=10000, period=50)
+        block = await anext(aiter(reader))
+        assert len(block.octets) == 256
+        leaving = group.create_task(reader.close())
+        signal = await generator.finished(writer.connection)
+        assert not signal.runs
+        assert signal == await generator.status(), "the count is final"
+        assert signal.given < 10000
+        assert not (await writer.status()).blocked
+        with pytest.raises(SamplesError, match=r"the reader closed with (\d+) of \1 octets not freed"):
+            await writer.finish()
+        await writer.connection.abort()
+        await leaving
 
 
 def numbers(octets):
@@ -104,118 +98,106 @@ def numbers(octets):
 
 
 @pytest.mark.parametrize("period", [1, 20])
-def test_all_samples_arrive_in_their_order_if_the_stream_stalls_for_the_reader(period):
-    async def test():
-        count = 0
-        delivery = Delivery(drops=False, write_octets=500, bell_octets=900, bell_ticks=4)
-        async with streaming(delivery, octets=3002) as (writer, reader), asyncio.TaskGroup() as group:
-            generating = group.create_task(generate(writer, samples=3000, period=period))
-            rest = b""
-            async for block in reader:
-                octets = rest + block.octets  # the ring is no multiple of a sample
-                found, rest = octets[: len(octets) // 4 * 4], octets[len(octets) // 4 * 4 :]
-                assert numbers(found) == tuple(range(count, count + len(found) // 4))
-                assert block.lost == 0
-                count += len(found) // 4
-            await reader.close()
-            signal, status = await generating
-            assert not rest
-            assert count == signal.given == 3000
-            assert (status.octets, status.dropped, status.bells) == (12000, 0, reader.bells)
-
-    run(test())
+async def test_all_samples_arrive_in_their_order_if_the_stream_stalls_for_the_reader(period):
+    count = 0
+    delivery = Delivery(drops=False, write_octets=500, bell_octets=900, bell_ticks=4)
+    async with streaming(delivery, octets=3002) as (writer, reader), asyncio.TaskGroup() as group:
+        generating = group.create_task(generate(writer, samples=3000, period=period))
+        rest = b""
+        async for block in reader:
+            octets = rest + block.octets  # the ring is no multiple of a sample
+            found, rest = octets[: len(octets) // 4 * 4], octets[len(octets) // 4 * 4 :]
+            assert numbers(found) == tuple(range(count, count + len(found) // 4))
+            assert block.lost == 0
+            count += len(found) // 4
+        await reader.close()
+        signal, status = await generating
+        assert not rest
+        assert count == signal.given == 3000
+        assert (status.octets, status.dropped, status.bells) == (12000, 0, reader.bells)
 
 
-def test_a_slow_reader_loses_samples_and_knows_which():
-    async def test():
-        expected = lost = gaps = 0
-        ending = None
+async def test_a_slow_reader_loses_samples_and_knows_which():
+    expected = lost = gaps = 0
+    ending = None
 
-        async with streaming(octets=4096) as (writer, reader), asyncio.TaskGroup() as group:
-            generator = await SignalGenerator.open(writer.connection.device)
+    async with streaming(octets=4096) as (writer, reader), asyncio.TaskGroup() as group:
+        generator = await SignalGenerator.open(writer.connection.device)
+        await writer.start()
+        await generator.start()
+
+        async def end():
+            await generator.stop()
+            return await generator.finished(), await writer.finish()
+
+        async for block in reader:
+            expected += block.lost
+            lost += block.lost
+            gaps += block.lost > 0
+            found = numbers(block.octets)
+            assert found == tuple(range(expected, expected + len(found)))
+            expected += len(found)
+            if gaps == 5 and not ending:
+                ending = group.create_task(end())
+            elif not ending:
+                before = (await writer.status()).dropped
+                while (await writer.status()).dropped < before + 2000:
+                    await asyncio.sleep(0)
+        await reader.close()
+        signal, status = await ending
+        assert reader.octets == status.octets
+        assert lost == reader.lost <= status.dropped
+        assert status.octets // 4 + status.dropped == signal.given
+        assert expected + status.dropped - lost == signal.given, "the rest was dropped behind the last sample"
+
+
+async def test_a_sine_arrives_with_the_numbers_of_its_samples():
+    async with streaming(Delivery(drops=False)) as (writer, reader), asyncio.TaskGroup() as group:
+        group.create_task(generate(writer, Pattern.SINE, samples=500, turns=1 / 64))
+        found = [pair async for block in reader for pair in struct.iter_unpack("<hH", block.octets)]
+        await reader.close()
+        assert [number for _, number in found] == list(range(500))
+        assert [value for value, _ in found] == [round(32767 * math.sin(math.pi * n / 32)) for n in range(500)]
+
+
+async def test_a_doorbell_can_be_an_rdma_write_and_a_wrong_head_has_no_effect():
+    await prepare("rdma", "4")
+    async with await rdma.listen(config=RESPONDER, device=simulated) as listener:
+        domain = rdma.ProtectionDomain()
+        memory = bytearray(1024 + 16)
+        region = domain.register(memory, Access.REMOTE_WRITE)
+        ring = Place(0, region.stag, 1024)
+        async with asyncio.TaskGroup() as group:
+            accepting = group.create_task(_accept(listener))
+            connecting = group.create_task(rdma.connect(*listener.address[:2], INITIATOR, domain=domain))
+        async with connecting.result() as ours, accepting.result() as theirs:
+            head = theirs.register(bytearray(8), Access.REMOTE_WRITE)
+            bell = Place(1024, region.stag, 16)
+            delivery = Delivery(drops=False, write_octets=100, doorbell=Doorbell.WRITE, bell_place=bell)
+            writer = await SampleWriter.open(theirs, ring, head, delivery)
+            generator = await SignalGenerator.open(theirs.device)
             await writer.start()
-            await generator.start()
-
-            async def end():
-                await generator.stop()
-                return await generator.finished(), await writer.finish()
-
-            async for block in reader:
-                expected += block.lost
-                lost += block.lost
-                gaps += block.lost > 0
-                found = numbers(block.octets)
-                assert found == tuple(range(expected, expected + len(found)))
-                expected += len(found)
-                if gaps == 5 and not ending:
-                    ending = group.create_task(end())
-                elif not ending:
-                    before = (await writer.status()).dropped
-                    while (await writer.status()).dropped < before + 2000:
-                        await asyncio.sleep(0)
-            await reader.close()
-            signal, status = await ending
-            assert reader.octets == status.octets
-            assert lost == reader.lost <= status.dropped
-            assert status.octets // 4 + status.dropped == signal.given
-            assert expected + status.dropped - lost == signal.given, "the rest was dropped behind the last sample"
-
-    run(test())
-
-
-def test_a_sine_arrives_with_the_numbers_of_its_samples():
-    async def test():
-        async with streaming(Delivery(drops=False)) as (writer, reader), asyncio.TaskGroup() as group:
-            group.create_task(generate(writer, Pattern.SINE, samples=500, turns=1 / 64))
-            found = [pair async for block in reader for pair in struct.iter_unpack("<hH", block.octets)]
-            await reader.close()
-            assert [number for _, number in found] == list(range(500))
-            assert [value for value, _ in found] == [round(32767 * math.sin(math.pi * n / 32)) for n in range(500)]
-
-    run(test())
-
-
-def test_a_doorbell_can_be_an_rdma_write_and_a_wrong_head_has_no_effect():
-    async def test():
-        await prepare("rdma", "4")
-        async with await rdma.listen(config=RESPONDER, device=simulated) as listener:
-            domain = rdma.ProtectionDomain()
-            memory = bytearray(1024 + 16)
-            region = domain.register(memory, Access.REMOTE_WRITE)
-            ring = Place(0, region.stag, 1024)
-            async with asyncio.TaskGroup() as group:
-                accepting = group.create_task(_accept(listener))
-                connecting = group.create_task(rdma.connect(*listener.address[:2], INITIATOR, domain=domain))
-            async with connecting.result() as ours, accepting.result() as theirs:
-                head = theirs.register(bytearray(8), Access.REMOTE_WRITE)
-                bell = Place(1024, region.stag, 16)
-                delivery = Delivery(drops=False, write_octets=100, doorbell=Doorbell.WRITE, bell_place=bell)
-                writer = await SampleWriter.open(theirs, ring, head, delivery)
-                generator = await SignalGenerator.open(theirs.device)
-                await writer.start()
-                await generator.start(samples=300)
-                while (await writer.status()).octets < 1024:
-                    await asyncio.sleep(0)
-                await ours.write(HEAD.pack(1025), head.stag)
-                await ours.write(HEAD.pack(176), head.stag)
-                while (await writer.status()).freed != 176:
-                    await asyncio.sleep(0)
-                assert (await writer.status()).bad_head
-                await generator.finished()
-                assert (await writer.stop()).octets == 1200
-                await theirs.send(b"")
-                await ours.receive()
-                assert struct.unpack_from("<QQ", memory, 1024) == (1200, 0)
-                assert numbers(memory[176:1024] + memory[:176]) == tuple(range(44, 300))
-                with pytest.raises(ValueError, match="has written to its ring already"):
-                    await SampleWriter.open(theirs, ring, head, delivery)
-                await ours.abort()
-                await theirs.disconnected()
-                with pytest.raises(rdma.RdmaError):
-                    await writer.stop()
-            region.deregister()
-
-    run(test())
+            await generator.start(samples=300)
+            while (await writer.status()).octets < 1024:
+                await asyncio.sleep(0)
+            await ours.write(HEAD.pack(1025), head.stag)
+            await ours.write(HEAD.pack(176), head.stag)
+            while (await writer.status()).freed != 176:
+                await asyncio.sleep(0)
+            assert (await writer.status()).bad_head
+            await generator.finished()
+            assert (await writer.stop()).octets == 1200
+            await theirs.send(b"")
+            await ours.receive()
+            assert struct.unpack_from("<QQ", memory, 1024) == (1200, 0)
+            assert numbers(memory[176:1024] + memory[:176]) == tuple(range(44, 300))
+            with pytest.raises(ValueError, match="has written to its ring already"):
+                await SampleWriter.open(theirs, ring, head, delivery)
+            await ours.abort()
+            await theirs.disconnected()
+            with pytest.raises(rdma.RdmaError):
+                await writer.stop()
+        region.deregister()
 
 
 async def _accept(listener):
@@ -228,35 +210,29 @@ WRAPPING = struct.pack(">QII", 2**64 - 4096, 1, 4096)
 @pytest.mark.parametrize(
     "private_data", [b"", bytes(12), Place(0, 1, 0).encode(), Place(0, 1, 1000).encode(), WRAPPING]
 )
-def test_a_request_without_the_place_of_a_ring_that_fits_is_rejected(private_data):
-    async def test():
-        async with await rdma.listen(config=RESPONDER, device=partial(open_device, "software", lanes=4)) as listener:
-            config = rdma.Config(rdma.Role.INITIATOR, private_data=private_data)
-            connecting = asyncio.create_task(rdma.connect(*listener.address[:2], config))
-            with pytest.raises(ValueError, match=r"a place has 16 octets|on wrap|a ring has 1 to|half of the ring"):
-                await accept(listener)
-            with pytest.raises(rdma.RejectedError):
-                await connecting
-
-    run(test())
+async def test_a_request_without_the_place_of_a_ring_that_fits_is_rejected(private_data):
+    async with await rdma.listen(config=RESPONDER, device=partial(open_device, "software", lanes=4)) as listener:
+        config = rdma.Config(rdma.Role.INITIATOR, private_data=private_data)
+        connecting = asyncio.create_task(rdma.connect(*listener.address[:2], config))
+        with pytest.raises(ValueError, match=r"a place has 16 octets|on wrap|a ring has 1 to|half of the ring"):
+            await accept(listener)
+        with pytest.raises(rdma.RejectedError):
+            await connecting
 
 
 @pytest.mark.parametrize("offload", [False, True])
-def test_a_device_without_a_sample_writer_is_refused(offload):
-    async def test():
-        async def software():
-            return SoftwareDevice(offload=offload)
+async def test_a_device_without_a_sample_writer_is_refused(offload):
+    async def software():
+        return SoftwareDevice(offload=offload)
 
-        async with await rdma.listen(config=RESPONDER, device=software) as listener:
-            connecting = asyncio.create_task(SampleReader.connect(*listener.address[:2]))
-            with pytest.raises(ValueError, match="the software device of this connection has no sample writer"):
-                await accept(listener)
-            with pytest.raises(ValueError, match="the software device has no signal generator"):
-                await SignalGenerator.open(await software())
-            with pytest.raises(rdma.RejectedError):
-                await connecting
-
-    run(test())
+    async with await rdma.listen(config=RESPONDER, device=software) as listener:
+        connecting = asyncio.create_task(SampleReader.connect(*listener.address[:2]))
+        with pytest.raises(ValueError, match="the software device of this connection has no sample writer"):
+            await accept(listener)
+        with pytest.raises(ValueError, match="the software device has no signal generator"):
+            await SignalGenerator.open(await software())
+        with pytest.raises(rdma.RejectedError):
+            await connecting
 
 
 @pytest.mark.parametrize(("values", "what"), [
@@ -283,22 +259,19 @@ def test_a_signal_that_makes_no_sense_is_refused(values, what):
 
 
 @pytest.mark.parametrize("record", [b"", bytes(15), struct.pack("<QQ", 4097, 0), struct.pack("<QQ", 0, 0)])
-def test_a_send_that_is_no_record_is_an_error_of_the_peer(record):
-    async def test():
-        async with await rdma.listen(config=RESPONDER, options=HASTY) as listener:
-            connecting = asyncio.create_task(SampleReader.connect(*listener.address[:2], octets=4096, options=HASTY))
-            async with await (await listener.request()).accept(Place(0, 1, 8).encode()) as theirs:
-                head = theirs.register(bytearray(8), Access.REMOTE_WRITE)
-                async with await connecting as reader:
-                    reader._head = Place.of(head)
-                    await theirs.send(struct.pack("<QQ", 4, 3))
-                    blocks = aiter(reader)
-                    assert await anext(blocks) == Block(memoryview(bytes(4)), 3)
-                    await theirs.send(record)
-                    with pytest.raises(SamplesError, match="behind octet 4, with octets free up to 4096 and 3 samples"):
-                        await anext(blocks)
-
-    run(test())
+async def test_a_send_that_is_no_record_is_an_error_of_the_peer(record):
+    async with await rdma.listen(config=RESPONDER, options=HASTY) as listener:
+        connecting = asyncio.create_task(SampleReader.connect(*listener.address[:2], octets=4096, options=HASTY))
+        async with await (await listener.request()).accept(Place(0, 1, 8).encode()) as theirs:
+            head = theirs.register(bytearray(8), Access.REMOTE_WRITE)
+            async with await connecting as reader:
+                reader._head = Place.of(head)
+                await theirs.send(struct.pack("<QQ", 4, 3))
+                blocks = aiter(reader)
+                assert await anext(blocks) == Block(memoryview(bytes(4)), 3)
+                await theirs.send(record)
+                with pytest.raises(SamplesError, match="behind octet 4, with octets free up to 4096 and 3 samples"):
+                    await anext(blocks)
 
 
 @pytest.mark.parametrize(
@@ -309,13 +282,10 @@ def test_a_send_that_is_no_record_is_an_error_of_the_peer(record):
         (Place(0, 1, 7).encode(), "a head has 8 octets, not 7"),
     ],
 )
-def test_a_reply_without_the_place_of_a_head_is_an_error_of_the_peer(private_data, what):
-    async def test():
-        async with await rdma.listen(config=RESPONDER) as listener:
-            connecting = asyncio.create_task(SampleReader.connect(*listener.address[:2]))
-            theirs = await (await listener.request()).accept(private_data)
-            with pytest.raises(SamplesError, match=what):
-                await connecting
-            await theirs.abort()
-
-    run(test())
+async def test_a_reply_without_the_place_of_a_head_is_an_error_of_the_peer(private_data, what):
+    async with await rdma.listen(config=RESPONDER) as listener:
+        connecting = asyncio.create_task(SampleReader.connect(*listener.address[:2]))
+        theirs = await (await listener.request()).accept(private_data)
+        with pytest.raises(SamplesError, match=what):
+            await connecting
+        await theirs.abort()

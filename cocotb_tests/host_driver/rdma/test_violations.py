@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import run
 from open_rnic.cocotb_tests.host_driver.rdma.violations import IRD, KINDS, Violations, commit
 from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields
+from open_rnic.cocotb_tests.plugins.coroutines import run
 from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.plugins.system_packages import needs

@@ -52,33 +52,25 @@ async def closed(device, tcp):
 
 
 @pytest.mark.parametrize("stalls", [State.FIN_WAIT_1, State.CLOSING, State.FIN_WAIT_2], ids=lambda state: state.name)
-def test_only_fin_wait_2_is_cut_short(monkeypatch, stalls):
+async def test_only_fin_wait_2_is_cut_short(monkeypatch, stalls):
     """Before, the peer has not acknowledged everything: only its silence ends the connection, which TCP times."""
     monkeypatch.setattr(engine, "_PATIENCE", 0.02)
-
-    async def body():
-        device = Device()
-        async with EngineTcp(device, HERE) as tcp:
-            await closed(device, tcp)
-            device.show(stalls)
-            await asyncio.sleep(0.1)
-            assert device.commands == [(Command.OPEN, 0), *[(Command.ABORT, 0)] * (stalls is State.FIN_WAIT_2)]
-
-    asyncio.run(body())
+    device = Device()
+    async with EngineTcp(device, HERE) as tcp:
+        await closed(device, tcp)
+        device.show(stalls)
+        await asyncio.sleep(0.1)
+        assert device.commands == [(Command.OPEN, 0), *[(Command.ABORT, 0)] * (stalls is State.FIN_WAIT_2)]
 
 
-def test_fin_wait_2_is_cut_short_however_long_the_peer_stalled_before(monkeypatch):
+async def test_fin_wait_2_is_cut_short_however_long_the_peer_stalled_before(monkeypatch):
     monkeypatch.setattr(engine, "_PATIENCE", 0.02)
-
-    async def body():
-        device = Device()
-        async with EngineTcp(device, HERE) as tcp:
-            await closed(device, tcp)
-            await asyncio.sleep(0.1)
-            device.show(State.FIN_WAIT_2)
-            assert await device.given(2) == [(Command.OPEN, 0), (Command.ABORT, 0)]
-
-    asyncio.run(asyncio.wait_for(body(), 5))
+    device = Device()
+    async with EngineTcp(device, HERE) as tcp:
+        await closed(device, tcp)
+        await asyncio.sleep(0.1)
+        device.show(State.FIN_WAIT_2)
+        assert await device.given(2) == [(Command.OPEN, 0), (Command.ABORT, 0)]
 
 
 async def listening(device, tcp):
@@ -91,49 +83,42 @@ async def listening(device, tcp):
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_a_syn_that_takes_a_connection_from_under_a_connect_loses_nothing(cancelled):
-    async def body():
-        device = Device(connections=2)
-        async with EngineTcp(device, HERE) as tcp:
-            listener = await listening(device, tcp)
-            opening = asyncio.create_task(tcp.connect(str(THERE), 8000, 1, None))
-            assert (await device.given(3))[-1] == (Command.UNLISTEN, 1)
-            if cancelled:
-                opening.cancel()
-                await asyncio.wait([opening])
-            device.show(State.SYN_RECEIVED, 1)
-            device.show(State.ESTABLISHED, 1)
-            assert (await listener.accept())._row.number == 1
-            if cancelled:
-                return
-            assert (await device.given(4))[-1] == (Command.UNLISTEN, 0)
-            device.show(Reason.ABORTED, 0)
-            assert (await device.given(5))[-1] == (Command.OPEN, 0)
-            device.show(State.ESTABLISHED, 0)
-            assert (await opening)._row.number == 0
-
-    asyncio.run(asyncio.wait_for(body(), 5))
+async def test_a_syn_that_takes_a_connection_from_under_a_connect_loses_nothing(cancelled):
+    device = Device(connections=2)
+    async with EngineTcp(device, HERE) as tcp:
+        listener = await listening(device, tcp)
+        opening = asyncio.create_task(tcp.connect(str(THERE), 8000, 1, None))
+        assert (await device.given(3))[-1] == (Command.UNLISTEN, 1)
+        if cancelled:
+            opening.cancel()
+            await asyncio.wait([opening])
+        device.show(State.SYN_RECEIVED, 1)
+        device.show(State.ESTABLISHED, 1)
+        assert (await listener.accept())._row.number == 1
+        if cancelled:
+            return
+        assert (await device.given(4))[-1] == (Command.UNLISTEN, 0)
+        device.show(Reason.ABORTED, 0)
+        assert (await device.given(5))[-1] == (Command.OPEN, 0)
+        device.show(State.ESTABLISHED, 0)
+        assert (await opening)._row.number == 0
 
 
-def test_the_oldest_connection_whose_peer_does_not_answer_gives_way(monkeypatch):
+async def test_the_oldest_connection_whose_peer_does_not_answer_gives_way(monkeypatch):
     monkeypatch.setattr(engine, "_HALF_OPEN", 0.02)
-
-    async def body():
-        device = Device(connections=2)
-        async with EngineTcp(device, HERE) as tcp:
-            await listening(device, tcp)
-            for forged in (1, 0):
-                device.show(State.SYN_RECEIVED, forged)
-                await asyncio.sleep(0.001)
-            assert len(device.commands) == 2
-            assert (await device.given(3))[-1] == (Command.UNLISTEN, 1)
-            device.show(Reason.ABORTED, 1)
-            assert (await device.given(4))[-1] == (Command.LISTEN_AT, 1)
-            device.show(State.LISTEN, 1)
-            await asyncio.sleep(0.04)  # the other may stay, as one listens
-            assert len(device.commands) == 4
-
-    asyncio.run(asyncio.wait_for(body(), 5))
+    device = Device(connections=2)
+    async with EngineTcp(device, HERE) as tcp:
+        await listening(device, tcp)
+        for forged in (1, 0):
+            device.show(State.SYN_RECEIVED, forged)
+            await asyncio.sleep(0.001)
+        assert len(device.commands) == 2
+        assert (await device.given(3))[-1] == (Command.UNLISTEN, 1)
+        device.show(Reason.ABORTED, 1)
+        assert (await device.given(4))[-1] == (Command.LISTEN_AT, 1)
+        device.show(State.LISTEN, 1)
+        await asyncio.sleep(0.04)  # the other may stay, as one listens
+        assert len(device.commands) == 4
 
 
 class Obedient(Device):
@@ -150,24 +135,20 @@ class Obedient(Device):
 
 
 @pytest.mark.parametrize("wants", ["connect", "listen"])
-def test_it_gives_way_to_a_connect_and_to_another_listener_too(monkeypatch, wants):
+async def test_it_gives_way_to_a_connect_and_to_another_listener_too(monkeypatch, wants):
     """The other listener has no connection that could give way."""
     monkeypatch.setattr(engine, "_HALF_OPEN", 0.1)
-
-    async def body():
-        device = Obedient(connections=2)
-        async with EngineTcp(device, HERE) as tcp:
-            await tcp.listen(str(HERE), 7000)
-            for forged in (1, 0):
-                device.show(State.SYN_RECEIVED, forged)
-                await asyncio.sleep(0.001)
-            if wants == "connect":
-                await tcp.connect(str(THERE), 8000, 1, None)
-                given = [(Command.OPEN, 0), (Command.OPEN, 1)]
-            else:
-                await tcp.listen(str(HERE), 7001)
-                given = [(Command.LISTEN_AT, 0), (Command.LISTEN_AT, 1)]
-            assert device.commands[2] == (Command.UNLISTEN, 1)
-            assert {*given} & {*device.commands[3:]}
-
-    asyncio.run(asyncio.wait_for(body(), 5))
+    device = Obedient(connections=2)
+    async with EngineTcp(device, HERE) as tcp:
+        await tcp.listen(str(HERE), 7000)
+        for forged in (1, 0):
+            device.show(State.SYN_RECEIVED, forged)
+            await asyncio.sleep(0.001)
+        if wants == "connect":
+            await tcp.connect(str(THERE), 8000, 1, None)
+            given = [(Command.OPEN, 0), (Command.OPEN, 1)]
+        else:
+            await tcp.listen(str(HERE), 7001)
+            given = [(Command.LISTEN_AT, 0), (Command.LISTEN_AT, 1)]
+        assert device.commands[2] == (Command.UNLISTEN, 1)
+        assert {*given} & {*device.commands[3:]}

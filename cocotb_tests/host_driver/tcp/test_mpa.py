@@ -29,29 +29,26 @@ async def two_stacks():
         yield client, server
 
 
-def test_bad_addresses_are_refused_in_one_line():
-    async def test():
-        async with two_stacks() as (client, server):
-            for host, what in {
-                "192.0.2.1": "cannot connect to 192.0.2.1 port 7: no route to 192.0.2.1",
-                "10.9.0.1": "10.9.0.1 is this host's own address",
-                "name": "'name' is not a numeric IPv4 address",
-            }.items():
-                with pytest.raises(MpaConnectionError, match=what):
-                    await client.connect(host, 7, HANG, None)
-            with pytest.raises(MpaConnectionError, match=r"10\.9\.0\.3 is not the address of this end, 10\.9\.0\.1"):
-                await client.connect(SERVER, 7, HANG, ("10.9.0.3", 0))
-            with pytest.raises(MpaConnectionError, match=r"10\.9\.0\.1 is not the address of this end"):
-                await server.listen("10.9.0.1", 7)
+async def test_bad_addresses_are_refused_in_one_line():
+    async with two_stacks() as (client, server):
+        for host, what in {
+            "192.0.2.1": "cannot connect to 192.0.2.1 port 7: no route to 192.0.2.1",
+            "10.9.0.1": "10.9.0.1 is this host's own address",
+            "name": "'name' is not a numeric IPv4 address",
+        }.items():
+            with pytest.raises(MpaConnectionError, match=what):
+                await client.connect(host, 7, HANG, None)
+        with pytest.raises(MpaConnectionError, match=r"10\.9\.0\.3 is not the address of this end, 10\.9\.0\.1"):
+            await client.connect(SERVER, 7, HANG, ("10.9.0.3", 0))
+        with pytest.raises(MpaConnectionError, match=r"10\.9\.0\.1 is not the address of this end"):
+            await server.listen("10.9.0.1", 7)
+        await server.listen(SERVER, 7)
+        with pytest.raises(MpaConnectionError, match=r"port 7 of 10\.9\.0\.2 is in use"):
             await server.listen(SERVER, 7)
-            with pytest.raises(MpaConnectionError, match=r"port 7 of 10\.9\.0\.2 is in use"):
-                await server.listen(SERVER, 7)
-            assert not client.endpoint.connections
-
-    asyncio.run(test())
+        assert not client.endpoint.connections
 
 
-def test_rping_survives_faults_of_the_network():
+async def test_rping_survives_faults_of_the_network():
     async def test():
         responder, initiator = Config(Role.RESPONDER, timeout=HANG), Config(Role.INITIATOR, timeout=HANG)
         async with (
@@ -69,9 +66,5 @@ def test_rping_survives_faults_of_the_network():
                 assert await rping.client(connection, count=20, size=4000, validate=True) == 20
             assert await serving == 20
 
-    async def limited():
-        async with asyncio.timeout(HANG):
-            await test()
-
-    asyncio.run(limited())
-
+    async with asyncio.timeout(HANG):
+        await test()

@@ -5,8 +5,8 @@ import subprocess
 import pytest
 
 from open_rnic.cocotb_tests.host_driver.tcp.linux import both_ways, connected, network
-from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.cocotb_tests.host_driver.tools.test_pcap import fields, tshark
+from open_rnic.cocotb_tests.plugins.coroutines import run
 from open_rnic.cocotb_tests.plugins.system_packages import TAP, needs
 from open_rnic.host_driver.net.pipe import Faults, Kind
 from open_rnic.host_driver.tcp.config import TcpConfig

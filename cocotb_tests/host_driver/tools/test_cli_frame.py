@@ -215,17 +215,14 @@ def test_a_line_longer_than_the_queues_is_processed():
     assert asyncio.run(main()) == [json.dumps({"ulpdu": ulpdu.hex()})] * 20
 
 
-def test_a_lost_device_ends_the_command():
+async def test_a_lost_device_ends_the_command():
     async def lines(device: Device) -> AsyncIterator[bytes]:
         yield b"61"
         await device.close()
         await asyncio.sleep(3600)
 
-    async def main() -> None:
-        device = await started(SoftwareDevice())
-        out: list[str] = []
-        async with asyncio.timeout(HANG):
-            with pytest.raises(DeviceError):
-                await frame_lines(lines(device), device, out.append)
-
-    asyncio.run(main())
+    device = await started(SoftwareDevice())
+    out: list[str] = []
+    async with asyncio.timeout(HANG):
+        with pytest.raises(DeviceError):
+            await frame_lines(lines(device), device, out.append)

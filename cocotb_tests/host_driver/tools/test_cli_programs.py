@@ -208,23 +208,20 @@ def test_memory_of_a_device_is_in_the_buffer_when_the_peer_has_gone(device, octe
     assert memory == bytes(octets - 5) + b"12345"
 
 
-def test_memory_of_the_device_itself_is_shared_and_not_copied():
-    async def main():
-        async def opened():
-            return SoftwareDevice(offload=True, octets=32768)
+async def test_memory_of_the_device_itself_is_shared_and_not_copied():
+    async def opened():
+        return SoftwareDevice(offload=True, octets=32768)
 
-        async with await rdma.listen(device=opened) as listener:
-            port = listener.address[1]
-            client = asyncio.create_task(visit(port, leave_octets))
-            request = await listener.request()
-            memory = memory_of(request.device, 1000)
-            assert isinstance(memory, rdma.DeviceBuffer)
-            memory.write(bytes(1000))
-            assert await share(request, memory) is None
-            await client
-            assert await memory.read() == bytes(995) + b"12345"
-
-    asyncio.run(main())
+    async with await rdma.listen(device=opened) as listener:
+        port = listener.address[1]
+        client = asyncio.create_task(visit(port, leave_octets))
+        request = await listener.request()
+        memory = memory_of(request.device, 1000)
+        assert isinstance(memory, rdma.DeviceBuffer)
+        memory.write(bytes(1000))
+        assert await share(request, memory) is None
+        await client
+        assert await memory.read() == bytes(995) + b"12345"
 
 
 def test_memory_without_octets_is_refused(rnic):  # noqa: F811

@@ -347,7 +347,7 @@ def test_a_terminate_is_reported_with_its_numbers_and_its_sender():
         assert (status, err) == (4, f"rnic: terminated: {event['reason']}\n")
 
 
-def test_an_initiator_reports_the_peers_terminate(rnic):
+async def test_an_initiator_reports_the_peers_terminate(rnic):
     async def serve(port_known):
         async with await rdma.listen() as listener:
             port_known.set_result(listener.address[1])
@@ -355,17 +355,14 @@ def test_an_initiator_reports_the_peers_terminate(rnic):
             await connection.receive()
             await connection.terminate(Fault.OPERATION)
 
-    async def main():
-        port = asyncio.get_running_loop().create_future()
-        serving = asyncio.create_task(serve(port))
-        with running("connect", "127.0.0.1", await port, "--json", "--send", "x", "--echo") as process:
-            status, out, _ = await asyncio.to_thread(process.end)
-        await serving
-        event = events_of(out)[-1]
-        assert [event[name] for name in ("event", "layer", "type", "code", "by")] == ["terminated", 0, 2, 255, "peer"]
-        assert status == 4
-
-    asyncio.run(asyncio.wait_for(main(), HANG))
+    port = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(serve(port))
+    with running("connect", "127.0.0.1", await port, "--json", "--send", "x", "--echo") as process:
+        status, out, _ = await asyncio.to_thread(process.end)
+    await serving
+    event = events_of(out)[-1]
+    assert [event[name] for name in ("event", "layer", "type", "code", "by")] == ["terminated", 0, 2, 255, "peer"]
+    assert status == 4
 
 
 def test_an_invalid_request_is_a_failure_and_the_listener_continues(rnic):
@@ -459,9 +456,7 @@ def test_an_impossible_command_is_rejected_in_one_line(rnic, arguments, status, 
         (["listen", "--host", "192.0.2.1"], None, "cannot listen at 192.0.2.1 port 0: ", 5, "listen"),
     ],
 )
-def test_a_failure_before_the_connection_is_an_event_and_a_line(
-    rnic, arguments, peer, what, code, stage
-):
+def test_a_failure_before_the_connection_is_an_event_and_a_line(rnic, arguments, peer, what, code, stage):
     status, out, err = rnic(*arguments, "--json")
     (event,) = events_of(out)
     assert (status, event["event"], event.get("peer")) == (1, "failed", peer)
@@ -583,7 +578,7 @@ def test_the_text_matches_the_original_rping():
 INFO = struct.Struct(">QII")
 
 
-def test_an_rping_client_follows_the_protocol(rnic):
+async def test_an_rping_client_follows_the_protocol(rnic):
     """The server is implemented here, message by message."""
 
     async def serve(port_known):
@@ -605,14 +600,11 @@ def test_an_rping_client_follows_the_protocol(rnic):
                     await connection.send(bytes(16))
                 assert await connection.disconnected() is None
 
-    async def main():
-        port = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(serve(port))
-        with running("rping", "-c", "-V", "-C", 2, "-S", 40, "-p", await port) as process:
-            assert (await asyncio.to_thread(process.end))[0] == 0
-        await task
-
-    asyncio.run(asyncio.wait_for(main(), HANG))
+    port = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(serve(port))
+    with running("rping", "-c", "-V", "-C", 2, "-S", 40, "-p", await port) as process:
+        assert (await asyncio.to_thread(process.end))[0] == 0
+    await task
 
 
 @pytest.mark.parametrize("what", ["a short Send", "too much", "changed data"])

@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from open_rnic.cocotb_tests.harness.commands import RNIC
-from open_rnic.cocotb_tests.harness.devices import run
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.rdma import manager
@@ -46,76 +45,64 @@ async def good_client(listener):
         assert bytes(await connection.receive(64)) == b"good"
 
 
-def test_silent_slow_and_idle_peers_do_not_delay_a_regular_client():
-    async def test():
-        failures, opened = [], []
+async def test_silent_slow_and_idle_peers_do_not_delay_a_regular_client():
+    failures, opened = [], []
 
-        async def device():
-            opened.append(1)
-            return await rdma.manager.software()
+    async def device():
+        opened.append(1)
+        return await rdma.manager.software()
 
-        async with await rdma.listen(
-            config=PATIENT, device=device, failed=lambda *what: failures.append(what)
-        ) as listener:
-            serving = asyncio.create_task(serve(listener))
-            with ExitStack() as stack:
-                idle = [await rdma.connect(*listener.address[:2]) for _ in range(100)]
-                peers(stack, listener, 200)
-                slow = peers(stack, listener, 200)
-                for octet in REQUEST[:30]:
-                    for each in slow:
-                        each.send(bytes((octet,)))
-                    await good_client(listener)
-                assert not failures  # regular clients were answered before any other peer gave up
-                assert len(opened) == 100 + 30  # silent peers have no device
-                await asyncio.gather(*(each.abort() for each in idle))
-            serving.cancel()
-            await asyncio.wait((serving,))
-
-    run(test())
+    async with await rdma.listen(config=PATIENT, device=device, failed=lambda *what: failures.append(what)) as listener:
+        serving = asyncio.create_task(serve(listener))
+        with ExitStack() as stack:
+            idle = [await rdma.connect(*listener.address[:2]) for _ in range(100)]
+            peers(stack, listener, 200)
+            slow = peers(stack, listener, 200)
+            for octet in REQUEST[:30]:
+                for each in slow:
+                    each.send(bytes((octet,)))
+                await good_client(listener)
+            assert not failures  # regular clients were answered before any other peer gave up
+            assert len(opened) == 100 + 30  # silent peers have no device
+            await asyncio.gather(*(each.abort() for each in idle))
+        serving.cancel()
+        await asyncio.wait((serving,))
 
 
-def test_a_connection_above_the_limit_closes_the_oldest_one(monkeypatch):
+async def test_a_connection_above_the_limit_closes_the_oldest_one(monkeypatch):
     monkeypatch.setattr(manager, "HEARING", 8)
-
-    async def test():
-        failures = []
-        async with await rdma.listen(config=PATIENT, failed=lambda *failure: failures.append(failure)) as listener:
-            serving = asyncio.create_task(serve(listener))
-            with ExitStack() as stack:
-                silent = peers(stack, listener, 10)
-                await good_client(listener)  # the third one above the limit
-                assert [peer for peer, _ in failures] == [each.getsockname() for each in silent[:3]]
-                assert str(failures[0][1]) == "closed before its MPA Request was taken: 8 newer connections wait"
-                for each in silent[:3]:
-                    assert each.recv(1) == b""
-                silent[3].setblocking(False)
-                try:
-                    silent[3].recv(1)
-                except BlockingIOError:
-                    pass
-                else:
-                    raise AssertionError("the fourth was closed, too")
-            serving.cancel()
-            await asyncio.wait((serving,))
-
-    run(test())
+    failures = []
+    async with await rdma.listen(config=PATIENT, failed=lambda *failure: failures.append(failure)) as listener:
+        serving = asyncio.create_task(serve(listener))
+        with ExitStack() as stack:
+            silent = peers(stack, listener, 10)
+            await good_client(listener)  # the third one above the limit
+            assert [peer for peer, _ in failures] == [each.getsockname() for each in silent[:3]]
+            assert str(failures[0][1]) == "closed before its MPA Request was taken: 8 newer connections wait"
+            for each in silent[:3]:
+                assert each.recv(1) == b""
+            silent[3].setblocking(False)
+            try:
+                silent[3].recv(1)
+            except BlockingIOError:
+                pass
+            else:
+                raise AssertionError("the fourth was closed, too")
+        serving.cancel()
+        await asyncio.wait((serving,))
 
 
-def test_a_request_may_arrive_in_pieces():
-    async def test():
-        async with await rdma.listen(config=PATIENT) as listener:
-            with ExitStack() as stack:
-                (peer,) = peers(stack, listener, 1)
-                for octet in REQUEST:
-                    peer.send(bytes((octet,)))
-                    await asyncio.sleep(0)
-                request = await listener.request()
-                assert request.private_data == bytes(400)
-                assert (request.ird, request.ord) == (16, 16)
-                await request.reject(b"", config=replace(PATIENT))
-
-    run(test())
+async def test_a_request_may_arrive_in_pieces():
+    async with await rdma.listen(config=PATIENT) as listener:
+        with ExitStack() as stack:
+            (peer,) = peers(stack, listener, 1)
+            for octet in REQUEST:
+                peer.send(bytes((octet,)))
+                await asyncio.sleep(0)
+            request = await listener.request()
+            assert request.private_data == bytes(400)
+            assert (request.ird, request.ord) == (16, 16)
+            await request.reject(b"", config=replace(PATIENT))
 
 
 @contextmanager
@@ -149,7 +136,7 @@ def test_silent_peers_beyond_the_file_limit_are_closed_for_a_regular_client(caps
         assert event["reason"].endswith(limit)
 
 
-def test_reaching_the_file_limit_is_reported_once():
+async def test_reaching_the_file_limit_is_reported_once():
     with listening(files=60) as (port, process):
 
         async def events(name):
@@ -159,25 +146,22 @@ def test_reaching_the_file_limit_is_reported_once():
                 found.append(json.loads(await asyncio.to_thread(process.stdout.readline)))
             return found
 
-        async def test():
-            opened = []
-            reading = asyncio.create_task(events("failed"))
-            while not reading.done():
-                opened.append(asyncio.create_task(rdma.connect("127.0.0.1", port)))
-                await asyncio.wait((opened[-1], reading), return_when=asyncio.FIRST_COMPLETED)
-            reported = reading.result()
-            failed = reported[-1]
-            assert failed["reason"].endswith("Too many open files, 60 is this process's limit (ulimit -n)")
-            assert failed["peer"] == ["127.0.0.1", port]
-            await (await opened[0]).close()  # frees a file
-            await opened[-1]
-            while [each["event"] for each in reported].count("established") < len(opened):
-                reported += await events("established")
-            assert [each["event"] for each in reported].count("failed") == 1, reported
-            for each in opened[1:]:
-                await (await each).abort()
-
-        run(test())
+        opened = []
+        reading = asyncio.create_task(events("failed"))
+        while not reading.done():
+            opened.append(asyncio.create_task(rdma.connect("127.0.0.1", port)))
+            await asyncio.wait((opened[-1], reading), return_when=asyncio.FIRST_COMPLETED)
+        reported = reading.result()
+        failed = reported[-1]
+        assert failed["reason"].endswith("Too many open files, 60 is this process's limit (ulimit -n)")
+        assert failed["peer"] == ["127.0.0.1", port]
+        await (await opened[0]).close()  # frees a file
+        await opened[-1]
+        while [each["event"] for each in reported].count("established") < len(opened):
+            reported += await events("established")
+        assert [each["event"] for each in reported].count("failed") == 1, reported
+        for each in opened[1:]:
+            await (await each).abort()
 
 
 def test_the_memory_of_connections_is_bounded():

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.net.pipe import Faults
 from open_rnic.host_driver.observer import Direction, Frame, Octets
@@ -363,26 +362,18 @@ def joined(pieces):
 
 
 @pytest.mark.parametrize("treatment", [Treatment(), Treatment(cut=7), Treatment(cut=40, step=4), Treatment(join=900)])
-def test_a_relay_alters_no_octet(treatment):
+async def test_a_relay_alters_no_octet(treatment):
     sent, answered = [random.randbytes(n) for n in (1, 500, 40, 3000)], random.randbytes(5000)
-
-    async def test():
-        there, back = await through(treatment, treatment, sent=sent, answered=answered)
-        assert joined(there) == b"".join(sent)
-        assert joined(back) == answered
-
-    run(test())
+    there, back = await through(treatment, treatment, sent=sent, answered=answered)
+    assert joined(there) == b"".join(sent)
+    assert joined(back) == answered
 
 
-def test_a_relay_joins_small_pieces(monkeypatch):
+async def test_a_relay_joins_small_pieces(monkeypatch):
     monkeypatch.setattr("open_rnic.host_driver.tools.interop.relay.HELD", 5.0)  # long enough for a busy machine
-
-    async def test():
-        there, _ = await through(treatment := Treatment(join=1000), sent=[b"x" * 10] * 100)
-        assert len(there[0][0]) >= 1000
-        assert treatment.joins == 1
-
-    run(test())
+    there, _ = await through(treatment := Treatment(join=1000), sent=[b"x" * 10] * 100)
+    assert len(there[0][0]) >= 1000
+    assert treatment.joins == 1
 
 
 def test_pieces_are_multiples_of_the_step_and_limited():
@@ -394,28 +385,20 @@ def test_pieces_are_multiples_of_the_step_and_limited():
     assert len({len(piece) for piece in pieces}) > 10
 
 
-def test_a_relay_inverts_the_requested_bit():
+async def test_a_relay_inverts_the_requested_bit():
     sent = [bytes(60), bytes(60)]
-
-    async def test():
-        there, _ = await through(Treatment(corrupt=75), sent=sent)
-        octets = joined(there)
-        assert [at for at, octet in enumerate(octets) if octet] == [75]
-        assert octets[75].bit_count() == 1
-
-    run(test())
+    there, _ = await through(Treatment(corrupt=75), sent=sent)
+    octets = joined(there)
+    assert [at for at, octet in enumerate(octets) if octet] == [75]
+    assert octets[75].bit_count() == 1
 
 
-def test_a_relay_can_pause_within_a_stream(monkeypatch):
+async def test_a_relay_can_pause_within_a_stream(monkeypatch):
     monkeypatch.setattr("open_rnic.host_driver.tools.interop.relay.PAUSE", 1.0)
-
-    async def test():
-        there, _ = await through(Treatment(pause=58), sent=[bytes(100)])
-        assert len(there[0][0]) == 58
-        assert there[1][1] - there[0][1] > 0.5
-        assert len(joined(there)) == 100
-
-    run(test())
+    there, _ = await through(Treatment(pause=58), sent=[bytes(100)])
+    assert len(there[0][0]) == 58
+    assert there[1][1] - there[0][1] > 0.5
+    assert len(joined(there)) == 100
 
 
 # The table
@@ -514,7 +497,7 @@ def test_an_unexpected_error_reports_its_origin():
     assert "IndexError: list index out of range (test_interop.py:" in matrix._line(caught.value)
 
 
-def test_earlier_captures_of_other_rows_are_kept(monkeypatch, tmp_path):
+async def test_earlier_captures_of_other_rows_are_kept(monkeypatch, tmp_path):
     async def no_device(name, lanes, offload):
         raise InteropError("no device")
 
@@ -523,18 +506,14 @@ def test_earlier_captures_of_other_rows_are_kept(monkeypatch, tmp_path):
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")
-
-    async def test():
+    with pytest.raises(InteropError):
         async for _ in matrix.run(None, tmp_path, {"software": [row().case]}):
             pass
-
-    with pytest.raises(InteropError):
-        run(test())
     assert [name for name in names if (tmp_path / name).exists()] == names[2:]
 
 
 @pytest.mark.parametrize(("cuts", "runs", "passes"), [(0, 1, True), (2, 3, True), (9, matrix.TRIES, False)])
-def test_a_row_runs_again_only_if_the_network_cut_a_crc(monkeypatch, tmp_path, cuts, runs, passes):
+async def test_a_row_runs_again_only_if_the_network_cut_a_crc(monkeypatch, tmp_path, cuts, runs, passes):
     class NoDevice:
         async def close(self):
             pass
@@ -550,12 +529,8 @@ def test_a_row_runs_again_only_if_the_network_cut_a_crc(monkeypatch, tmp_path, c
 
     monkeypatch.setattr(matrix, "open_device", no_device)
     monkeypatch.setattr(matrix, "_row", one_row)
-
-    async def test():
-        rows = [each async for each in matrix.run(None, tmp_path, {"software": [row().case]})]
-        assert [each.passed for each in rows] == [passes]
-
-    run(test())
+    rows = [each async for each in matrix.run(None, tmp_path, {"software": [row().case]})]
+    assert [each.passed for each in rows] == [passes]
     assert len(tries) == runs
 
 
@@ -587,45 +562,33 @@ class Deaf:
         self.seen.heard = self.written == 3
 
 
-def test_a_silent_peer_is_nudged_until_it_answers(monkeypatch):
+async def test_a_silent_peer_is_nudged_until_it_answers(monkeypatch):
     monkeypatch.setattr(case, "NUDGE", 0.001)
-
-    async def test():
-        connection = Deaf(seen := case.Seen())
-        await case.nudge(connection, seen)
-        assert (connection.written, seen.nudges) == (3, 3)
-        await case.nudge(connection, seen)
-        seen.heard, connection.error = False, "over"
-        await case.nudge(connection, seen)
-        assert connection.written == 3
-
-    run(test())
+    connection = Deaf(seen := case.Seen())
+    await case.nudge(connection, seen)
+    assert (connection.written, seen.nudges) == (3, 3)
+    await case.nudge(connection, seen)
+    seen.heard, connection.error = False, "over"
+    await case.nudge(connection, seen)
+    assert connection.written == 3
 
 
-def test_the_time_before_the_ulp_begins_is_no_silence(monkeypatch):
+async def test_the_time_before_the_ulp_begins_is_no_silence(monkeypatch):
     monkeypatch.setattr(case, "NUDGE", 0.05)
-
-    async def test():
-        connection = Deaf(seen := case.Seen())
-        seen.last -= 3600
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(case.nudge(connection, seen), 0.03)
-        assert connection.written == 0
-
-    run(test())
+    connection = Deaf(seen := case.Seen())
+    seen.last -= 3600
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(case.nudge(connection, seen), 0.03)
+    assert connection.written == 0
 
 
-def test_a_peer_that_was_sent_nothing_is_not_nudged(monkeypatch):
+async def test_a_peer_that_was_sent_nothing_is_not_nudged(monkeypatch):
     monkeypatch.setattr(case, "NUDGE", 0.001)
-
-    async def test():
-        connection = Deaf(seen := case.Seen())
-        seen.fpdus = 0
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(case.nudge(connection, seen), 0.05)
-        assert connection.written == 0
-
-    run(test())
+    connection = Deaf(seen := case.Seen())
+    seen.fpdus = 0
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(case.nudge(connection, seen), 0.05)
+    assert connection.written == 0
 
 
 def test_the_events_of_a_connection_are_counted():

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from dpkt import pcap, pcapng
 
-from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.tools.interop import judge
@@ -231,26 +230,19 @@ def test_siw_sent_first_only_if_the_capture_shows_it(tmp_path):
 
 
 @needs("tshark")
-def test_tshark_accepts_a_recorded_connection_with_siw():
-    async def test():
-        found = await judge.dissect(RECORDED)
-        octets = {OURS: found.ours.octets, SIW: found.siw.octets}
-        assert verdict(found, octets, Expected(), sent=4) == []
-        assert found.ours.opcodes == {"Write": 1, "Send": 2, "Read Response": 1}
-        assert found.siw.opcodes == {"Read Request": 1, "Send": 2, "Write": 1}
-
-    run(test())
+async def test_tshark_accepts_a_recorded_connection_with_siw():
+    found = await judge.dissect(RECORDED)
+    octets = {OURS: found.ours.octets, SIW: found.siw.octets}
+    assert verdict(found, octets, Expected(), sent=4) == []
+    assert found.ours.opcodes == {"Write": 1, "Send": 2, "Read Response": 1}
+    assert found.siw.opcodes == {"Read Request": 1, "Send": 2, "Write": 1}
 
 
 @needs("tshark")
-def test_a_recorded_connection_with_an_altered_octet_is_rejected(tmp_path):
+async def test_a_recorded_connection_with_an_altered_octet_is_rejected(tmp_path):
     octets = RECORDED.read_bytes()
     at = octets.index(b"rdma-ping-0")
     spoiled = tmp_path / "spoiled.pcapng"
     spoiled.write_bytes(octets[:at] + b"R" + octets[at + 1 :])
-
-    async def test():
-        found = await judge.dissect(spoiled)
-        assert any("1 bad CRCs" in line for line in verdict(found, {}, Expected(whole=False), sent=None))
-
-    run(test())
+    found = await judge.dissect(spoiled)
+    assert any("1 bad CRCs" in line for line in verdict(found, {}, Expected(whole=False), sent=None))

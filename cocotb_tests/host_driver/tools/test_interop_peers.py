@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.test_connection import run
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.connection import RejectedError, initiate, listen
 from open_rnic.host_driver.devices.software import SoftwareDevice
@@ -27,40 +26,33 @@ TERMINATE = bytes.fromhex("0016 4147 00000000 00000002 00000001 00000000 0207000
     ],
 )
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_terminate_without_a_crc_is_reported(fpdu, hint, at_once):
+async def test_a_terminate_without_a_crc_is_reported(fpdu, hint, at_once):
     request = StartupFrame(FrameKind.REQUEST, enhanced=OFFER)
-
-    async def test():
-        async with await rdma.listen(config=Config(Role.RESPONDER, rtr=(Rtr.SEND,))) as listener:
-            reader, writer = await asyncio.open_connection(*listener.address[:2])
-            writer.write(request.encode() + (fpdu if at_once else b""))
-            accepting = asyncio.create_task((await listener.request()).accept())
-            await reader.readexactly(24)
-            if not at_once:
-                writer.write(fpdu)
-            with pytest.raises(rdma.TerminatedError) as caught:
-                await accepting
-            writer.close()
-        error = caught.value
-        assert (error.layer, error.type, error.code, error.by) == (2, 0, 2, "local")
-        assert "does not match, at stream offset 0" in str(error)
-        assert ("Terminate without" in str(error)) == (hint is not None)
-        assert (hint or "") in str(error)
-
-    run(test())
+    async with await rdma.listen(config=Config(Role.RESPONDER, rtr=(Rtr.SEND,))) as listener:
+        reader, writer = await asyncio.open_connection(*listener.address[:2])
+        writer.write(request.encode() + (fpdu if at_once else b""))
+        accepting = asyncio.create_task((await listener.request()).accept())
+        await reader.readexactly(24)
+        if not at_once:
+            writer.write(fpdu)
+        with pytest.raises(rdma.TerminatedError) as caught:
+            await accepting
+        writer.close()
+    error = caught.value
+    assert (error.layer, error.type, error.code, error.by) == (2, 0, 2, "local")
+    assert "does not match, at stream offset 0" in str(error)
+    assert ("Terminate without" in str(error)) == (hint is not None)
+    assert (hint or "") in str(error)
 
 
-def test_a_rejection_by_a_responder_without_markers_reports_that_markers_were_requested():
+async def test_a_rejection_by_a_responder_without_markers_reports_that_markers_were_requested():
     async def refuse(listener):
         async with SoftwareDevice() as device:
             await (await listener.request(device, Config(Role.RESPONDER))).reject()
 
-    async def test():
-        async with SoftwareDevice() as device, await listen() as listener, asyncio.TaskGroup() as group:
-            for markers in (True, False):
-                group.create_task(refuse(listener))
-                with pytest.raises(RejectedError) as caught:
-                    await initiate(*listener.address[:2], device, Config(Role.INITIATOR, markers=markers))
-                assert ("markers" in str(caught.value)) == markers
-
-    run(test())
+    async with SoftwareDevice() as device, await listen() as listener, asyncio.TaskGroup() as group:
+        for markers in (True, False):
+            group.create_task(refuse(listener))
+            with pytest.raises(RejectedError) as caught:
+                await initiate(*listener.address[:2], device, Config(Role.INITIATOR, markers=markers))
+            assert ("markers" in str(caught.value)) == markers

@@ -14,9 +14,9 @@ from open_rnic.cocotb_tests.host_driver.test_connection import (
     RESPONDER,
     RTR,
     connected,
-    run,
     transfer,
 )
+from open_rnic.cocotb_tests.plugins.coroutines import run
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.plugins.system_packages import needs
 from open_rnic.host_driver.connection import initiate, listen
@@ -46,7 +46,7 @@ def fields(path, only, *names, options=()):
 def capture(path, initiator, responder, there, back):
     """Record a connection that carries these ULPDUs."""
 
-    async def test(file):
+    async def test():
         recorder = Capture(file)
         observers = recorder.end(Role.INITIATOR), recorder.end(Role.RESPONDER)
         async with connected(initiator, responder, observers) as (ours, theirs):
@@ -54,7 +54,7 @@ def capture(path, initiator, responder, there, back):
             assert arrived == [there, back]
 
     with path.open("wb") as file:
-        run(test(file))
+        run(test())
 
 
 def judge(path, fpdus, crc):
@@ -91,10 +91,9 @@ def test_tshark_accepts_every_fpdu(tmp_path, crc, markers):
 
 
 @needs("tshark")
-def test_ipv6_and_the_longest_fpdu_fit(tmp_path):
+async def test_ipv6_and_the_longest_fpdu_fit(tmp_path):
     path = tmp_path / "six.pcapng"
-
-    async def test(file):
+    with path.open("wb") as file:
         recorder = Capture(file)
         async with SoftwareDevice() as one, SoftwareDevice() as other, await listen("::1") as listener:
             accepting = asyncio.create_task(listener.accept(other, RESPONDER, recorder.end(Role.RESPONDER)))
@@ -104,9 +103,6 @@ def test_ipv6_and_the_longest_fpdu_fit(tmp_path):
                 await accepting as theirs,
             ):
                 await transfer(ours, theirs, [send(1, bytes(64768 - 18))])
-
-    with path.open("wb") as file:
-        run(test(file))
     judge(path, fpdus=2, crc=True)
     assert fields(path, "iwarp_mpa.req", "ipv6.src") == [["::1"]]
 
