@@ -6,6 +6,7 @@
 #                    for some 5 minutes; SINCE names another commit, WITHIN other minutes.
 # make test-needs-system: set everything up, and run the tests that need packages which README.md does not name.
 # make test-long: the same as `make test` with every size, seed and width, which takes some times as long.
+# make first: set everything up, and do what docs/first.md says for each reader, from an empty environment.
 # make costs: set everything up, run the tests with an empty cache, and put into docs/testing.md where the time went.
 # make prove: set everything up, and prove what the RTL must never do; ARGS=--sample: each property once.
 # make soak: set everything up, and try random cases for an hour: a million startup frames and streams of FPDUs, a million
@@ -49,7 +50,7 @@ LINKS := $(CURDIR)/build/types
 ASK_HOOK := sys.path_importer_cache["$(LINKS)"] = next((each for each in sys.meta_path \
   if getattr(each, "__module__", "").startswith("__editable___open_rnic")), None)
 
-.PHONY: demo help test test-changed test-needs-system test-long costs prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs man site clean system
+.PHONY: demo help test test-changed test-needs-system test-long first costs prove soak mutate coverage interop interop-short interop-boards boards setup lint types lock docs man site clean system
 
 demo: setup
 	$(BIN)/rnic demo
@@ -68,6 +69,9 @@ test-needs-system: setup
 
 test-long: setup
 	$(BIN)/pytest $(ALL_CORES) --long
+
+first: setup
+	$(BIN)/pytest -n 3 --long cocotb_tests/docs/test_first.py
 
 costs: setup
 	rm -rf build/cache
