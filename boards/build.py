@@ -49,7 +49,7 @@ class Result:
     ``clocks`` holds the frequencies in Hz that each clock has reached after routing, and that were asked for, by clock
     domain, the core's ("sync") first. ``cells`` holds the numbers of used and available cells, by kind. ``path`` is the
     critical path of the clock that is closest to its limit: its start, its end, and the ns spent in logic and in wires.
-    ``sha256`` is that of the bitstream. ``again`` is set if synthesis failed at first, and passed with another netlist.
+    ``sha256`` is that of the bitstream.
     """
 
     board: str
@@ -63,7 +63,6 @@ class Result:
     clocks: dict[str, tuple[float, float]]
     cells: dict[str, tuple[int, int]]
     path: tuple[str, str, float, float]
-    again: bool
 
     @property
     def met(self) -> bool:
@@ -151,8 +150,8 @@ def build(
     folder.mkdir(parents=True, exist_ok=True)
     design = partial(top, board, core, lanes, station)
     for each in _SEEDS if seed is None else (seed,):
-        again = _make(flow, board, design, each, folder, stage, progress)
-        result = _read(board, flow, core, lanes, each, folder, again=again)
+        _make(flow, board, design, each, folder, stage, progress)
+        result = _read(board, flow, core, lanes, each, folder)
         if result.met:
             break
         stage(f"too slow with seed {each}: {', '.join(result.slow)}")
@@ -163,22 +162,13 @@ def build(
 def _make(
     flow: Flow, board: Board, design: Callable[[], Elaboratable], seed: int, folder: Path,
     stage: Callable[[str], None], progress: Callable[[float], None],
-) -> bool:  # fmt: skip
-    """Run the tools; return whether another netlist than the first was needed."""
+) -> None:  # fmt: skip
+    """Write the input of the tools, and run them."""
     for old in (*flow.stages, flow.bitstream, "report.json", _RESULT):
         (folder / old).unlink(missing_ok=True)
-    for script in flow.scripts:
-        _generate(board, flow, design, seed, script, folder)
-        tools = {tool.upper().replace("-", "_"): _tool(program, flow, folder) for tool, program in flow.tools.items()}
-        try:
-            _run(folder, flow, os.environ | tools, stage, progress)
-            break
-        except BuildError:
-            # Either there is a netlist, so that synthesis was not the problem, or there is no other script to try.
-            if any((folder / file).exists() for file in list(flow.stages)[1:]) or script == flow.scripts[-1]:
-                raise
-            stage("synthesis failed: trying another netlist of the same logic")
-    return script != flow.scripts[0]
+    _generate(board, flow, design, seed, folder)
+    tools = {tool.upper().replace("-", "_"): _tool(program, flow, folder) for tool, program in flow.tools.items()}
+    _run(folder, flow, os.environ | tools, stage, progress)
 
 
 def top(board: Board, core: Core, lanes: int, station: Station | None) -> Elaboratable:
@@ -194,12 +184,10 @@ def plan(board: Board, design: Elaboratable, **overrides: str) -> BuildPlan:
     return platform.prepare(design, NAME, emit_src=False, **overrides)
 
 
-def _generate(
-    board: Board, flow: Flow, design: Callable[[], Elaboratable], seed: int, script: str, folder: Path
-) -> None:
+def _generate(board: Board, flow: Flow, design: Callable[[], Elaboratable], seed: int, folder: Path) -> None:
     overrides = {name: text.format(seed=seed) for name, text in flow.overrides.items()}
     if flow.vendor is None:
-        overrides["script_after_read"] = script
+        overrides["script_after_read"] = flow.script
     plan(board, design(), **overrides).extract(folder)
 
 
@@ -243,10 +231,20 @@ def _run(
             process.wait()
     if process.returncode:
         failed = last_stage or "the build"
-        raise BuildError(f"{failed} failed with exit code {process.returncode}: see {folder / 'log'}")
+        raise BuildError(f"{failed} failed: {_reason(folder) or f'exit code {process.returncode}: see {folder}/log'}")
 
 
-def _read(board: Board, flow: Flow, core: Core, lanes: int, seed: int, folder: Path, *, again: bool) -> Result:
+def _reason(folder: Path) -> str:
+    """Return the last error in the logs of the tools, and which log has it."""
+    # ABC, inside of Yosys, closes the standard output: later errors are in Yosys's own log alone.
+    for log in (folder / f"{NAME}.tim", folder / f"{NAME}.rpt", folder / "log"):
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        if errors := [line for line in lines if line.startswith("ERROR: ")]:
+            return f"{errors[-1].removeprefix('ERROR: ')}: see {log}"
+    return ""
+
+
+def _read(board: Board, flow: Flow, core: Core, lanes: int, seed: int, folder: Path) -> Result:
     made = folder / flow.bitstream
     if flow.vendor is not None:
         raise UnevaluatedError(f"{flow.vendor} has made {made}; its reports are beside it, and are not evaluated here")
@@ -270,7 +268,6 @@ def _read(board: Board, flow: Flow, core: Core, lanes: int, seed: int, folder: P
             if count["used"]
         },
         path=_critical(report, nets[closest][0]),
-        again=again,
     )
 
 

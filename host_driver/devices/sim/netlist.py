@@ -26,7 +26,7 @@ _SLOWER = 16  # milliseconds of the host in one of the netlist, of which fewer c
 _SYNTHESIS = f"""\
 read_rtlil design.il
 hierarchy -top {_NAME}
-{_FLOW.scripts[0]}
+{_FLOW.script}
 synth_ecp5 {_FLOW.overrides["synth_opts"]} -top {_NAME}
 select {_NAME}
 write_rtlil -selected cells.il

@@ -167,7 +167,6 @@ def _show(result: Result, address: StaticAddress | None) -> None:
     show_tables([Table("", ("", "used", "available", "share"), rows, left=(0,))])
     begin, end, logic, wires = result.path
     for line in (
-        *(["synthesis failed at first, and passed with another netlist of the same logic"] if result.again else []),
         *([f"address: {address}, MAC {address.mac.hex(':')}"] if address else []),
         f"UART: {result.baud:,} baud",
         f"bitstream: {result.bitstream} (SHA-256 {result.sha256[:16]}…), with seed {result.seed}",

@@ -188,12 +188,13 @@ def _path(report: dict[str, Any]) -> list[str]:
 
 def _run(entry: str, arguments: Sequence[str], folder: Path, limit: float) -> None:
     """Run a tool of YoWASP, in a process that ends with this one."""
-    command = [sys.executable, "-m", "open_rnic.host_driver.tools.bench.child", entry, *arguments]
-    log = folder / "log"
+    # ABC, inside of Yosys, closes the standard output: only the log has messages of the passes that follow.
+    command = [sys.executable, "-m", "open_rnic.host_driver.tools.bench.child", entry, *arguments, "-l", "log"]
+    console = folder / "console"
     # In a session of its own, a tool does not receive the user's Ctrl-C, which would look like a failure of the tool.
     known = {"RNIC_BENCH_STARTER": str(os.getpid()), "TMPDIR": str(folder),
              "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # fmt: skip
-    with open(log, "w") as output:
+    with open(console, "w") as output:
         try:
             code = subprocess.run(
                 command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=limit, check=False,
@@ -204,6 +205,7 @@ def _run(entry: str, arguments: Sequence[str], folder: Path, limit: float) -> No
     if code < 0:
         raise StoppedError(f"ended by {signal.Signals(-code).name}")
     if code:
-        lines = log.read_text(errors="replace").splitlines()
+        logs = [each for each in (console, folder / "log") if each.exists()]
+        lines = [line for each in logs for line in each.read_text(errors="replace").splitlines()]
         errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
         raise ToolError((errors or lines or [f"exit code {code}"])[-1].strip())
