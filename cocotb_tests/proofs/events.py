@@ -5,7 +5,7 @@ from amaranth.asserts import AnySeq
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib.wiring import Component, In, connect, flipped
 
-from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.mpa.events import Event, EventQueue
 from open_rnic.rtl.registers import MAP, EventKind
@@ -23,7 +23,7 @@ def _some(event):
 
 @proves(
     "each reported event is read once, unchanged, unless `lost` has been 1, which happens only while others wait",
-    lambda lanes: EventQueue(_SOURCES, _DEPTH),
+    lambda: EventQueue(_SOURCES, _DEPTH),
     Mutant("`lost` is not set if the FIFO is full", EventQueue, "lost | (fifo.w_en & ~fifo.w_rdy)", "lost"),
     Mutant(
         "`lost` is not set if the place of a source is occupied",
@@ -46,7 +46,6 @@ def _some(event):
     Mutant("`lost` is set without a cause", EventQueue, "lost = Const(0)", "lost = Const(1)"),
     name="lost",
     of="EventQueue, 4 sources, depth 3",
-    lanes=NO_LANES,
     depth=1,
     reach=16,
 )
@@ -121,7 +120,7 @@ class Flag(Component):
 
 @proves(
     "the host reads the overflow flag after an event was lost, until it has cleared the flag",
-    lambda lanes: Flag(),
+    lambda: Flag(),
     Mutant(
         "clearing the flag hides an event that is lost in the same cycle",
         MpaDatapath,
@@ -136,7 +135,6 @@ class Flag(Component):
     ),
     name="flag",
     of="MpaDatapath, RegisterBank",
-    lanes=NO_LANES,
     depth=4,
 )
 def _(m, path):

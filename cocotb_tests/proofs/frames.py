@@ -12,7 +12,7 @@ from amaranth.hdl import DomainRenamer, EnableInserter, Module, Mux, Signal, Val
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.rtl.formats.layouts import Packet
 from open_rnic.rtl.mac.arrivals import Arrivals
 from open_rnic.rtl.mac.delivery import deliver
@@ -47,7 +47,7 @@ class TwoClocks(wiring.Component):
 
 @proves(
     "a pointer that one side takes from the other has been the same at the last two edges of its clock, too",
-    lambda lanes: TwoClocks(Exchange(2)),
+    lambda: TwoClocks(Exchange(2)),
     Mutant(
         "the token is seen in the cycle in which it comes",
         Exchange,
@@ -61,7 +61,6 @@ class TwoClocks(wiring.Component):
         "m.d.write += write_copy.eq(self.written)\n        with m.If(write_turn == read_turn_seen):",
     ),
     of="Exchange, 2 bits",
-    lanes=NO_LANES,
 )
 def stable(m, crossing):
     exchange = crossing["inside"]
@@ -173,25 +172,23 @@ for _name, _text, _longest, _mutants in (
 ):
     proves(
         "each word of a committed frame leaves exactly once, unchanged and in order, and no other word does",
-        lambda lanes, longest=_longest: TwoClocks(FrameFifo(_WORDS, longest=longest)),
+        lambda longest=_longest: TwoClocks(FrameFifo(_WORDS, longest=longest)),
         *(Mutant(what, FrameFifo, old, new) for what, old, new in _mutants),
         name=_name,
         of=f"FrameFifo, 4 words, {_text}",
-        lanes=NO_LANES,
     )(_followed)
 
 
 @proves(
     "each word of a frame leaves exactly once, unchanged and in order, also if the frame is longer than the queue; one "
     "that is too long ends early",
-    lambda lanes: TwoClocks(FrameFifo(2, longest=_LONGEST, early=_EARLY)),
+    lambda: TwoClocks(FrameFifo(2, longest=_LONGEST, early=_EARLY)),
     Mutant("a word is shown before it is stored", FrameFifo, "exchange.written.eq(tail)", "exchange.written.eq(after)"),
     Mutant("the place behind a frame that is cut off is forgotten", FrameFifo, "begin.eq(tail)", "begin.eq(begin)"),
     Mutant("a frame that is too long has no end", FrameFifo, "write.data.last.eq(1), ", ""),
     Mutant("the end of a frame is forgotten", FrameFifo, "begin.eq(after)", "begin.eq(begin)"),
     Mutant("a word is taken without room", FrameFifo, "self.i.ready.eq(~full | lost | misfits)", "self.i.ready.eq(1)"),
     of=f"FrameFifo, 2 words, longest {_LONGEST}, early {_EARLY}",
-    lanes=NO_LANES,
     reach=32,
 )
 def early(m, crossing):
@@ -247,14 +244,13 @@ def early(m, crossing):
 @proves(
     "each word of a frame leaves exactly once, unchanged and in order; but if there is no room for one of them, the "
     "frame leaves not at all, or ends with a bad beat",
-    lambda lanes: TwoClocks(Arrivals(_WORDS)),
+    lambda: TwoClocks(Arrivals(_WORDS)),
     Mutant("a word is shown too early", Arrivals, "exchange.written.eq(tail)", "exchange.written.eq(tail + 1)"),
     Mutant("a frame begins in the last place", Arrivals, "[:bits] > 2", "[:bits] > 1"),
     Mutant("a frame without room for a word ends well", Arrivals, "write.data.bad.eq(1)", "write.data.bad.eq(0)"),
     Mutant("the rest of a frame passes as another one", Arrivals, "(lost | cut | ~stores)", "(lost | ~stores)"),
     Mutant("a bad frame ends well", Arrivals, "write.data.bad.eq(self.bad)", "write.data.bad.eq(0)"),
     of="Arrivals, 4 words",
-    lanes=NO_LANES,
     reach=26,
 )
 def arrivals(m, crossing):
@@ -325,11 +321,10 @@ for _name, _block, _mutant in (
 
     @proves(
         "a beat is held until it is transferred",
-        lambda lanes, block=_block: TwoClocks(block(_WORDS)),
+        lambda block=_block: TwoClocks(block(_WORDS)),
         _mutant,
         name=_name,
         of=_block.__name__,
-        lanes=NO_LANES,
     )
     def held(m, crossing):
         o = crossing.o

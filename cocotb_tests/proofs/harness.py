@@ -1,5 +1,6 @@
 """The classes and functions with which properties are stated."""
 
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,9 +11,9 @@ from amaranth.lib.wiring import In
 
 from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
 
-__all__ = ["NO_LANES", "PROPERTIES", "Bench", "Block", "Mutant", "Property", "proves"]
+__all__ = ["PROPERTIES", "Bench", "Block", "Mutant", "Property", "proves"]
 
-NO_LANES = (0,)  # for a block without a width
+_NO_LANES = (0,)  # of a block without a width
 
 
 ENGINE = "smtbmc --nopresat --nomem boolector"  # of sby; the solver sees memories as registers
@@ -59,7 +60,7 @@ class Property:
     ----------
     sentence : the property in words
     check : states the property, given a bench and the block
-    block : makes the block, given the number of lanes
+    block : makes the block, given the number of ``lanes`` if it has that parameter
     of : name of the block in the table
     mutants : faults that the property must catch, tried at the first of ``lanes``
     lanes : widths at which the property is proved
@@ -87,9 +88,13 @@ class Property:
     def full_name(self) -> str:
         return f"{self.family}.{self.name}"
 
+    def make(self, lanes: int):
+        """Return the block at this width; 0 is that of a block without one."""
+        return self.block(lanes) if lanes else self.block()
+
     @property
     def widths(self) -> str:
-        return "-" if self.lanes == NO_LANES else ", ".join(map(str, sorted(self.lanes)))
+        return "-" if self.lanes == _NO_LANES else ", ".join(map(str, sorted(self.lanes)))
 
     @property
     def method(self) -> str:
@@ -101,6 +106,8 @@ PROPERTIES: list[Property] = []
 
 def proves(sentence: str, block, *mutants: Mutant, name: str = "", of: str = "", **options):
     """Decorate a function that states the property ``sentence`` of ``block``, and add it to :data:`PROPERTIES`."""
+    if "lanes" not in inspect.signature(block).parameters:
+        options["lanes"] = _NO_LANES
 
     def decorated(check):
         family = sys.modules[check.__module__].__name__.rpartition(".")[2]

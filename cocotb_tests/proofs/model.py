@@ -53,7 +53,7 @@ def main():
             _mutate(module, name_in_it, old, new)
     importlib.import_module(f"open_rnic.cocotb_tests.proofs.{family}")
     (stated,) = (each for each in PROPERTIES if (each.family, each.name) == (family, name))
-    bench = Bench(stated.block(int(lanes)), inductive=not patch)
+    bench = Bench(stated.make(int(lanes)), inductive=not patch)
     stated.check(bench, bench.block)
     print(bench.rtlil())
 

@@ -3,7 +3,7 @@
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Mux, Signal, Value
 
-from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.rtl.net.net import Net
 from open_rnic.rtl.net.packet_fifo import PacketFifo
 from open_rnic.rtl.net.packet_slots import PacketSlots
@@ -14,7 +14,7 @@ _WORDS = 4
 
 @proves(
     "receive takes a beat in every cycle, even if the TCP engine and the user of UDP take none",
-    lambda lanes: Net(udp_ports=(7,)),
+    lambda: Net(udp_ports=(7,)),
     Mutant(
         "it takes a beat in every second cycle",
         Receiver,
@@ -28,7 +28,6 @@ _WORDS = 4
         "self.counts.eq(receiver.counts), self.rx_frames.ready.eq(self.tcp_rx.ready),",
     ),
     of="Net",
-    lanes=NO_LANES,
     reach=4,
 )
 def ready(m, net):
@@ -73,13 +72,13 @@ def _whole(m, queue):
 
 for _make, _of, _text, _mutants in (
     (
-        lambda lanes: PacketFifo(_WORDS),
+        lambda: PacketFifo(_WORDS),
         PacketFifo,
         "4 words",
         (("a word is written without room", "self.i.fits.eq(~ahead[-1])", "self.i.fits.eq(1)"),),
     ),
     (
-        lambda lanes: PacketSlots(2, _WORDS),
+        lambda: PacketSlots(2, _WORDS),
         PacketSlots,
         "2 of 4 words",
         (
@@ -94,7 +93,6 @@ for _make, _of, _text, _mutants in (
         *(Mutant(what, _of, old, new) for what, old, new in _mutants),
         name=_of.__name__,
         of=f"{_of.__name__}, {_text}",
-        lanes=NO_LANES,
         bounded=True,
         depth=10,
         reach=10,

@@ -4,7 +4,7 @@ from amaranth.asserts import AnySeq
 from amaranth.hdl import Mux, Signal
 from amaranth.lib import data
 
-from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import (
     buffer_states,
     fifo_level,
@@ -47,7 +47,7 @@ _SENTENCE = "each beat leaves exactly once, unchanged and in order"
 
 @proves(
     _SENTENCE,
-    lambda lanes: Stage(_WIDTH),
+    lambda: Stage(_WIDTH),
     Mutant(
         "a beat is accepted while the register is full",
         Stage,
@@ -56,7 +56,6 @@ _SENTENCE = "each beat leaves exactly once, unchanged and in order"
     ),
     name="stage",
     of="Stage, 2 bits",
-    lanes=NO_LANES,
 )
 def _(m, stage):
     _level, watched, _before, beat = _in_order(m, stage, 1)
@@ -65,7 +64,7 @@ def _(m, stage):
 
 @proves(
     "a beat is accepted in the same cycles as by a Stage",
-    lambda lanes: EarlyStage(data.StructLayout({"octets": _WIDTH, "more": 1}), twice="more"),
+    lambda: EarlyStage(data.StructLayout({"octets": _WIDTH, "more": 1}), twice="more"),
     Mutant(
         "a beat overwrites one that is transferred once more",
         EarlyStage,
@@ -74,7 +73,6 @@ def _(m, stage):
     ),
     name="early_stage",
     of="EarlyStage, 2 bits",
-    lanes=NO_LANES,
 )
 def _(m, stage):
     m.given(stage.o.ready == m.last(stage.soon))
@@ -83,11 +81,10 @@ def _(m, stage):
 
 @proves(
     "each beat that is in the steps has a place in the queue",
-    lambda lanes: Conveyor(data.StructLayout({"octets": _WIDTH, "more": 1}), _WIDTH, twice="more", steps=2),
+    lambda: Conveyor(data.StructLayout({"octets": _WIDTH, "more": 1}), _WIDTH, twice="more", steps=2),
     Mutant("a beat begins without a place", Conveyor, "spare=self.steps + 2", "spare=self.steps"),
     name="conveyor",
     of="Conveyor, 2 bits, 2 steps",
-    lanes=NO_LANES,
     reach=30,
 )
 def _(m, conveyor):
@@ -102,7 +99,7 @@ def _(m, conveyor):
 
 @proves(
     _SENTENCE,
-    lambda lanes: Buffer(_WIDTH),
+    lambda: Buffer(_WIDTH),
     Mutant(
         "a third beat is accepted",
         Buffer,
@@ -117,7 +114,6 @@ def _(m, conveyor):
     ),
     name="buffer",
     of="Buffer, 2 bits",
-    lanes=NO_LANES,
 )
 def _(m, buffer):
     level, watched, before, beat = _in_order(m, buffer, 2)
@@ -128,11 +124,10 @@ def _(m, buffer):
 
 @proves(
     _SENTENCE,
-    lambda lanes: ReadyBuffer(_WIDTH),
+    lambda: ReadyBuffer(_WIDTH),
     Mutant("a beat overtakes a waiting one", ReadyBuffer, "Mux(both, second, self.i.payload)", "self.i.payload"),
     name="ready_buffer",
     of="ReadyBuffer, 2 bits",
-    lanes=NO_LANES,
 )
 def _(m, buffer):
     level, watched, before, beat = _in_order(m, buffer, 2)
@@ -142,7 +137,7 @@ def _(m, buffer):
 
 @proves(
     _SENTENCE,
-    lambda lanes: Fifo(_WIDTH, _DEPTH),
+    lambda: Fifo(_WIDTH, _DEPTH),
     Mutant(
         "a beat is accepted while the queue is full",
         Fifo,
@@ -152,7 +147,6 @@ def _(m, buffer):
     Mutant("a beat overwrites another one", Fifo, "enters.eq(self.i.valid & ~full)", "enters.eq(self.i.valid)"),
     name="fifo",
     of="Fifo, 2 bits, depth 4",
-    lanes=NO_LANES,
 )
 def _(m, fifo):
     level, watched, before, beat = _in_order(m, fifo, _DEPTH)
@@ -169,11 +163,10 @@ for _kind, _registers in (
 
     @proves(
         "the parts of a queue of wide beats, side by side, do the same",
-        lambda lanes, kind=_kind: kind(2 * PART, *([_DEPTH] if issubclass(kind, Fifo) else [])),
+        lambda kind=_kind: kind(2 * PART, *([_DEPTH] if issubclass(kind, Fifo) else [])),
         Mutant("a part misses a beat", Queue, "part.i.valid.eq(self.i.valid)", "part.i.valid.eq(n == 0)"),
         name=f"{_kind.__name__}.parts",
         of=f"{_kind.__name__}, {2 * PART} bits",
-        lanes=NO_LANES,
     )
     def _(m, queue, registers=_registers):
         one, other = queue["part_0"], queue["part_1"]
@@ -183,14 +176,13 @@ for _kind, _registers in (
 
 @proves(
     _SENTENCE + "; no beat is read while it is written",
-    lambda lanes: LateFifo(_WIDTH, _DEPTH),
+    lambda: LateFifo(_WIDTH, _DEPTH),
     Mutant("a beat is accepted while the queue is full", LateFifo, "self.i.ready.eq(level != self.depth)",
            "self.i.ready.eq(1)"),
     Mutant("a beat leaves before it can be read", LateFifo, "next_head != tail", "next_head != tail + enters"),
     Mutant("a beat leaves twice", LateFifo, "next_head.eq(head + (self.o.valid & self.o.ready))", "next_head.eq(head)"),
     name="late_fifo",
     of="LateFifo, 2 bits, depth 4",
-    lanes=NO_LANES,
 )  # fmt: skip
 def _(m, fifo):
     level, watched, before, beat = _in_order(m, fifo, _DEPTH, late=True)
@@ -204,7 +196,7 @@ def _(m, fifo):
 
 @proves(
     _SENTENCE,
-    lambda lanes: ReadyFifo(_WIDTH, _DEPTH),
+    lambda: ReadyFifo(_WIDTH, _DEPTH),
     Mutant(
         "a beat overtakes waiting ones",
         ReadyFifo,
@@ -213,7 +205,6 @@ def _(m, fifo):
     ),
     name="ready_fifo",
     of="ReadyFifo, 2 bits, depth 4",
-    lanes=NO_LANES,
 )
 def _(m, queue):
     level, watched, before, beat = _in_order(m, queue, _DEPTH)

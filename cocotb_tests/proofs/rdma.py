@@ -4,7 +4,7 @@ from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Cat, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data
 
-from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import fifo_states, kept
 from open_rnic.rtl.formats.opcodes import SENDS, TAGGED_OCTETS, UNTAGGED_OCTETS, Opcode
 from open_rnic.rtl.rdma.command_loader import CommandLoader
@@ -176,7 +176,7 @@ class _Region:
 
 @proves(
     "no word of a row is written while the table has a region there, but the one that makes it valid",
-    lambda lanes: CommandLoader(2, 2),
+    lambda: CommandLoader(2, 2),
     Mutant(
         "a region's row is not revoked first",
         CommandLoader,
@@ -191,7 +191,6 @@ class _Region:
     ),
     name="commands",
     of="CommandLoader, 2 rows",
-    lanes=NO_LANES,
     depth=1,
     reach=16,
 )
@@ -221,7 +220,7 @@ def _(m, loader):
 @proves(
     "a lookup finds a region only if the host has registered it under that STag, and it has not been revoked since;"
     " the result has its rights, whether all octets are inside, and their address",
-    lambda lanes: ResetInserter(_AGAIN)(RegionTable(2)),
+    lambda: ResetInserter(_AGAIN)(RegionTable(2)),
     Mutant(
         "a region is found after it was revoked",
         RegionTable,
@@ -251,7 +250,6 @@ def _(m, loader):
     ),
     name="lookup",
     of="RegionTable, 2 rows",
-    lanes=NO_LANES,
     depth=1,
     reach=14,
 )
@@ -881,7 +879,7 @@ def _(m, receiver):
 
 @proves(
     "the RDMA Read Requests that have been accepted and not answered are counted, and are never more than IRD",
-    lambda lanes: ReadCounter(4),
+    lambda: ReadCounter(4),
     Mutant(
         "a request is not counted that comes with an answer",
         ReadCounter,
@@ -890,7 +888,6 @@ def _(m, receiver):
     ),
     name="ird",
     of="ReadCounter, 4 requests",
-    lanes=NO_LANES,
     depth=1,
 )
 def _(m, counter):

@@ -4,7 +4,7 @@ from amaranth.asserts import AnyConst
 from amaranth.hdl import Cat, Mux, Signal, signed
 from amaranth.lib import data
 
-from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import kept
 from open_rnic.rtl.tcp.receive_ring import ReceiveRings
 from open_rnic.rtl.tcp.ring import PacketReader, RingReader, RingWriter, _Beat
@@ -219,7 +219,7 @@ class _Way:
 @proves(
     "an octet that has been queued is never overwritten before it is released, and a segment has the octets that were"
     " queued",
-    lambda lanes: SendRings(_CONNECTIONS, _SIZE),
+    lambda: SendRings(_CONNECTIONS, _SIZE),
     Mutant("a beat is written without room", SendRings, "<= self.size - 4", "<= self.size"),
     Mutant(
         "the octets behind a word's end are lost",
@@ -232,7 +232,6 @@ class _Way:
     ),
     name="send",
     of=f"SendRings, {_CONNECTIONS} rings of {_SIZE} octets",
-    lanes=NO_LANES,
     depth=1,
     reach=16,
 )
@@ -342,7 +341,7 @@ def _(m, rings):
 @proves(
     "an octet that has been received is never overwritten before it is taken, nor is any octet written outside of the"
     " window; the user takes the octets that were received",
-    lambda lanes: ReceiveRings(_CONNECTIONS, _SIZE),
+    lambda: ReceiveRings(_CONNECTIONS, _SIZE),
     Mutant(
         "octets are delivered while they arrive",
         ReceiveRings,
@@ -358,7 +357,6 @@ def _(m, rings):
     Mutant("the last word of a packet is not read", PacketReader, "left + shift <= 4", "left <= 4"),
     name="receive",
     of=f"ReceiveRings, {_CONNECTIONS} rings of {_SIZE} octets",
-    lanes=NO_LANES,
     depth=1,
     reach=16,
 )

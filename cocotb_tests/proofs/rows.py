@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import Component, In, Out
 
-from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.rtl.lib.rows import Clear, Rows, connection_shape
 from open_rnic.rtl.mpa.tally import Tally
 from open_rnic.rtl.mpa.tx.visits import Visits
@@ -40,7 +40,7 @@ class Block(Component):
 
 @proves(
     "a connection that has been cleared finds its row as it left it, whatever the others do",
-    lambda lanes: Block(),
+    lambda: Block(),
     Mutant("the row is stored as that of the next connection", Rows, "store.addr.eq(self.active)", "store.addr.eq(to)"),
     Mutant("the row is not stored", Rows, "store.en.eq(1)", "store.en.eq(0)"),
     Mutant("the active row is cleared for another", Rows, "self.active.eq(clear.connection), ", ""),
@@ -50,7 +50,6 @@ class Block(Component):
     Mutant("the row of the active connection is loaded", Rows, "when & ~self.are_of(to)", "when"),
     name="mix",
     of="Rows, 3 rows of 3 bits",
-    lanes=NO_LANES,
     depth=1,
 )  # fmt: skip
 def _(m, block):
@@ -70,7 +69,7 @@ def _(m, block):
 @proves(
     "the fence reads the last report about the connection that it visits, once, whatever is reported about others; a "
     "report that has not been read calls for a visit",
-    lambda lanes: Visits(3),
+    lambda: Visits(3),
     Mutant("a report is read twice", Visits, "(unread & ~(self.reads << self.caller))", "unread"),
     Mutant("a notice is read while it is written", Visits,
            "self.calls.eq(called & ~self.reports)", "self.calls.eq(called)"),
@@ -79,7 +78,6 @@ def _(m, block):
     Mutant("a connection whose ring is full is visited", Visits, "self.mpa & self.room & waits", "self.mpa & waits"),
     name="reports",
     of="Visits, 3 connections",
-    lanes=NO_LANES,
     depth=1,
 )  # fmt: skip
 def _(m, visits):
@@ -107,17 +105,16 @@ def _(m, visits):
 
 @proves(
     "what is added for a connection is given on once, and for no other, and then the tally is idle",
-    lambda lanes: Tally(3, rx=False, fields={"octets": 3}, dense=True),
+    lambda: Tally(3, rx=False, fields={"octets": 3}, dense=True),
     Mutant("a sum that is added to is given on twice", Tally,
            "| ((gives & (turn == self.connection)) if self.dense else 0)", ""),
     name="tally_dense",
     of="Tally, 3 connections, dense",
-    lanes=NO_LANES,
     depth=1,
 )  # fmt: skip
 @proves(
     "what is added for a connection is given on once, and for no other, and then the tally is idle",
-    lambda lanes: Tally(3, rx=False, fields={"octets": 3}),
+    lambda: Tally(3, rx=False, fields={"octets": 3}),
     Mutant("a sum is given on twice", Tally, "& ~(gives << turn)", ""),
     Mutant("a sum begins with the last one", Tally, "Mux(begins, 0, read.data[name])", "read.data[name]"),
     Mutant("a sum is given on as that of another connection", Tally, "self.o.payload.connection.eq(turn)",
@@ -126,7 +123,6 @@ def _(m, visits):
     Mutant("a tally is idle while an increment comes", Tally, "(some.any() | self.adds)", "some.any()"),
     name="tally",
     of="Tally, 3 connections",
-    lanes=NO_LANES,
     depth=1,
 )  # fmt: skip
 def _(m, tally):

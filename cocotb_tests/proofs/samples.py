@@ -3,7 +3,7 @@
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Mux, Signal
 
-from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import fifo_level, fifo_states
 from open_rnic.rtl.rdma.sample_schedule import OUTSTANDING, SampleSchedule
 
@@ -14,7 +14,7 @@ _SETTINGS = "ring_octets", "write_octets", "bell_octets", "bell_ticks"
 _OF = f"SampleSchedule, a buffer of {_SIZE} octets"
 
 
-def _schedule(lanes):
+def _schedule():
     return SampleSchedule(1, _SIZE, bits=_BITS)
 
 
@@ -116,7 +116,6 @@ def _counted(m, schedule):
     Mutant("a flush fills more than the room", SampleSchedule, "Mux(fits, piece.octets, self.room)", "piece.octets"),
     Mutant("the head may pass the tail", SampleSchedule, "with m.If(advance <= farthest):", "with m.If(1):"),
     of=_OF,
-    lanes=NO_LANES,
     depth=1,
     reach=30,
 )  # fmt: skip
@@ -137,7 +136,6 @@ def ring(m, schedule):
     _schedule,
     Mutant("a head is taken without a write", SampleSchedule, "with m.If(self.head_written):", "with m.If(1):"),
     of=_OF,
-    lanes=NO_LANES,
 )
 def head(m, schedule):
     _settled(m, schedule)
@@ -160,7 +158,6 @@ def head(m, schedule):
            "Mux(oldest.valid,"),
     Mutant("a Write has more octets than wait", SampleSchedule, "Mux(self.waiting < most, self.waiting, most)", "most"),
     of=_OF,
-    lanes=NO_LANES,
     depth=1,
     reach=30,
 )  # fmt: skip
@@ -180,7 +177,6 @@ def buffer(m, schedule):
     Mutant("samples are stored before those before the gap were announced", SampleSchedule,
            "with m.If(status.gap & ~status.pending):", "with m.If(status.gap):"),
     of=_OF,
-    lanes=NO_LANES,
     depth=2,
     reach=30,
     engine="smtbmc --nopresat z3",

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Mux, Signal
 
-from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.rtl.sequencer.isa import Op, Place
 from open_rnic.rtl.sequencer.program import Program
 from open_rnic.rtl.sequencer.sequencer import Sequencer
@@ -21,12 +21,11 @@ def _comparisons():
 
 @proves(
     "LT, GE, MIN and MAX compare any two numbers that are less than 2^31 apart as RFC 9293 §3.4 does",
-    lambda lanes: Sequencer(_comparisons(), 4),
+    lambda: Sequencer(_comparisons(), 4),
     Mutant("numbers are compared as integers", Sequencer, "less = total[31]", "less = a < b"),
     Mutant("the minimum is the second number", Sequencer, "low.eq(Mux(op[0], a, b))", "low.eq(b)"),
     name="compare",
     of="Sequencer",
-    lanes=NO_LANES,
     depth=1,
     reach=6,
 )

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
-from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import (
     answers_to_bursts,
     buffer_states,
@@ -336,12 +336,11 @@ _block(
     "read.en.eq(fetched != kept)",
 )
 _block(
-    lambda lanes: Tally(3, rx=True, fields={"octets": 3}),
+    lambda: Tally(3, rx=True, fields={"octets": 3}),
     Tally,
     "a sum is replaced before its transfer",
     "takes.eq(~self.o.valid | self.o.ready)",
     "takes.eq(1)",
-    lanes=NO_LANES,
 )
 _block(
     lambda lanes: LengthFifo(lanes, 128),
@@ -352,12 +351,11 @@ _block(
     states=lambda queue: fifo_states(queue["lengths"]),
 )
 _block(
-    lambda lanes: EventQueue(2, 3),
+    lambda: EventQueue(2, 3),
     EventQueue,
     "an event leaves before it is read",
     "fifo.r_en.eq(self.o.ready)",
     "fifo.r_en.eq(1)",
-    lanes=NO_LANES,
 )
 
 
@@ -481,30 +479,27 @@ _block(
     states=_window_states,
 )
 _block(
-    lambda lanes: WriteQueue(4, 0, 8),
+    lambda: WriteQueue(4, 0, 8),
     WriteQueue,
     "a word leaves before its transfer",
     "queue.o.ready.eq(self.write.ready)",
     "queue.o.ready.eq(1)",
     states=lambda queue: fifo_states(queue["queue"]),
-    lanes=NO_LANES,
 )
 _block(
-    lambda lanes: AheadReader(8, 1, ahead=2),
+    lambda: AheadReader(8, 1, ahead=2),
     AheadReader,
     "a word takes the place of one that has not left",
     "steps.eq(there.o.valid & (~beat.valid | moves))",
     "steps.eq(there.o.valid)",
     states=lambda reader: fifo_states(reader["due"]) & fifo_states(reader["there"]),
-    lanes=NO_LANES,
 )
 _block(
-    lambda lanes: SampleSchedule(1, 8),
+    lambda: SampleSchedule(1, 8),
     SampleSchedule,
     "the block continues before the transfer",
     "with m.If(self.o.ready):",
     "with m.If(1):",
-    lanes=NO_LANES,
 )
 
 
@@ -533,12 +528,11 @@ _block(
 )
 
 _block(
-    lambda lanes: SignalGenerator(2),
+    lambda: SignalGenerator(2),
     SignalGenerator,
     "the next sample takes the place of one that waits",
     "steps.eq(runs & gives & (cycles == 0))",
     "steps.eq(runs & (cycles == 0))",
-    lanes=NO_LANES,
     given=lambda m, generator: ~generator.reset,
 )
 
@@ -760,12 +754,11 @@ _block(
 
 @proves(
     "a beat is held until it is transferred",
-    lambda lanes: RowQueue(PostedBuffer, 4),
+    lambda: RowQueue(PostedBuffer, 4),
     Mutant("a row leaves after one cycle", RowQueue, "head, self.o.valid & self.o.ready", "head, self.o.valid"),
     Mutant("a field is written to the oldest row", RowQueue, "write.addr.eq(tail)", "write.addr.eq(head)"),
     name="RowQueue",
     of="RowQueue",
-    lanes=NO_LANES,
 )
 def _(m, queue):
     level = Signal(range(queue.depth + 1))
@@ -778,11 +771,10 @@ def _(m, queue):
 
 @proves(
     "a beat is held until it is transferred",
-    lambda lanes: CompletionQueue(4),
+    lambda: CompletionQueue(4),
     Mutant("an entry leaves in a cycle", CompletionQueue, "head, self.o.valid & self.o.ready", "head, self.o.valid"),
     name="CompletionQueue",
     of="CompletionQueue",
-    lanes=NO_LANES,
 )
 def _(m, queue):
     visible, hidden = Signal(range(queue.depth + 1)), Signal(range(queue.depth + 1))

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Mux, Signal
 
-from open_rnic.cocotb_tests.proofs.harness import NO_LANES, Mutant, proves
+from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.rtl.lib.turns import Turns
 
 _SIZE, _EVERY = 6, 4  # those of the kinds of events of TCP
@@ -10,7 +10,7 @@ _SIZE, _EVERY = 6, 4  # those of the kinds of events of TCP
 
 @proves(
     f"one that waits without a pause is chosen after fewer than {_EVERY * _SIZE} others",
-    lambda lanes: Turns(_SIZE, _EVERY),
+    lambda: Turns(_SIZE, _EVERY),
     Mutant("the first that waits comes always", Turns, "Mux(later.any() & (left == 0), later, self.waits)",
            "self.waits"),
     Mutant("the one that had its turn comes again", Turns, "~(self.chosen | ", "~("),
@@ -19,7 +19,6 @@ _SIZE, _EVERY = 6, 4  # those of the kinds of events of TCP
     Mutant("no turn comes", Turns, "left.eq(left - 1)", "left.eq(left)"),
     name="turns",
     of=f"Turns, {_SIZE}, every {_EVERY}",
-    lanes=NO_LANES,
     depth=1,
     reach=_EVERY * _SIZE + 2,
 )  # fmt: skip
