@@ -1,23 +1,30 @@
 """Builds a target of litex-boards with an RNIC behind its Ethernet port."""
 
 import inspect
+import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
+import litex_boards.targets
+from litex.soc.cores.cpu import CPUS
 from litex.soc.integration.builder import Builder
 from litex.soc.integration.soc_core import soc_core_argdict, soc_core_args
 
 from open_rnic.boards.flows import ABC9, ECP5_TIMING
 from open_rnic.boards.litex import SdramStart, add_rnic
 
-__all__ = ["build", "make"]
+__all__ = ["Report", "build", "make"]
 
 #: Platforms that share a target with others, and the parameters by which the target knows which one it is.
 _SHARED = {
@@ -27,6 +34,41 @@ _SHARED = {
 }
 _DEFAULTS = {"revision": "7.0", "sys_clk_freq": 50e6}  # of targets that have such a parameter
 _TOOLS = "yosys", "nextpnr-ecp5", "nextpnr-ice40", "nextpnr-himbaechel", "ecppack", "icepack"
+_REPORT = "report.json"
+_TRIPLE = "riscv-none-elf"
+#: Zig's compiler with options of GCC. Its linker is called by itself, as it would bring a C library of its own for -lc;
+#: constructors, which no program of LiteX calls, are left out, as they have no place in LiteX's ROM.
+_COMPILER = r"""links=
+case " $* " in *" -T "*) links=1;; esac
+for each; do
+  shift
+  case $links$each in
+    -march=rv32i*) set -- "$@" -mcpu=generic_rv32$(echo "${each#-march=rv32i}" | sed 's/^2p0_*//; s/./+&/g');;
+    1-Wl,*) set -- "$@" $(echo "${each#-Wl,}" | tr , ' ');;
+    1-[TNLol]*|1[!-]*) set -- "$@" "$each";;
+    1*) ;;
+    *) set -- "$@" "$each";;
+  esac
+done
+if [ $links ]; then
+  echo 'SECTIONS { /DISCARD/ : { *(.init_array) } }' >discard.ld
+  exec ZIG ld.lld "$@" -T discard.ld
+fi
+exec ZIG cc -target riscv32-freestanding "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What nextpnr says of a build: used and available cells by kind, and Hz reached and asked for by clock."""
+
+    cells: dict[str, tuple[int, int]]
+    clocks: dict[str, tuple[float, float]]
+
+    @property
+    def slow(self) -> list[str]:
+        """The clocks that are slower than requested."""
+        return [name for name, (reached, asked) in self.clocks.items() if reached < asked]
 
 
 def make(board: str, *, cpu_type: str | None, folder: Path, given: Mapping[str, object], rnic: Mapping[str, object],
@@ -36,13 +78,10 @@ def make(board: str, *, cpu_type: str | None, folder: Path, given: Mapping[str, 
     ``given`` are parameters of the target's ``BaseSoC``, ``rnic`` those of :func:`.add_rnic`, ``soc_options`` are
     options of LiteX's ``soc_core_args``. Raises ValueError if the target cannot have an RNIC.
     """
-    target, shared = _SHARED.get(board, (board, {}))
-    try:
-        base = import_module(f"litex_boards.targets.{target}").BaseSoC
-    except ModuleNotFoundError as error:
-        if error.name != f"litex_boards.targets.{target}":
-            raise
-        raise ValueError(f"litex-boards has no target {board!r}") from None
+    target, shared = _target(board)
+    base = import_module(f"litex_boards.targets.{target}").BaseSoC
+    if cpu_type not in {None, *CPUS}:
+        raise ValueError(f"LiteX has no CPU {cpu_type!r}")
     known = inspect.signature(base.__init__).parameters
     if "with_ethernet" not in known:
         raise ValueError(f"the target {board} has no Ethernet")
@@ -62,8 +101,9 @@ def make(board: str, *, cpu_type: str | None, folder: Path, given: Mapping[str, 
 
     parser = ArgumentParser()
     soc_core_args(parser)
+    always = [f"--cpu-type={cpu_type}", "--no-ident-version"]  # no time in the SoC and its BIOS
     alone = ["--no-uart", "--no-timer"] if cpu_type is None else []
-    options = soc_core_argdict(parser.parse_args([f"--cpu-type={cpu_type}", *alone, *soc_options]))
+    options = soc_core_argdict(parser.parse_args([*always, *alone, *soc_options]))
     soc = Soc(**{**options, **{name: each for name, each in _DEFAULTS.items() if name in known}, **shared,
                  "with_ethernet": True, **given})  # fmt: skip
     if soc.rnic_phy is None:
@@ -77,40 +117,103 @@ def make(board: str, *, cpu_type: str | None, folder: Path, given: Mapping[str, 
     return soc
 
 
-def build(soc, folder: Path, *, run: bool) -> None:
-    """Write the SoC's files, and with ``run`` a bitstream; raises OSError if a tool fails.
+def _target(board: str) -> tuple[str, Mapping[str, object]]:
+    """Return the target for a board, by its name or without its maker's, and the parameters that tell it which one."""
+    if board in _SHARED:
+        return _SHARED[board]
+    names = [each.name for each in iter_modules(litex_boards.targets.__path__)]
+    if board in names:
+        return board, {}
+    match [each for each in names if each.endswith(f"_{board}")]:
+        case [name]:
+            return name, {}
+        case []:
+            raise ValueError(f"litex-boards has no target {board!r}")
+        case found:
+            raise ValueError(f"litex-boards has several targets {board!r}: {', '.join(found)}")
 
-    The tools are those of YoWASP beside the Python interpreter, if they are there.
+
+def build(soc, folder: Path, *, run: bool) -> Report | None:
+    """Write the SoC's files, compile the software of its CPU, and with ``run`` build a bitstream.
+
+    The tools are those of YoWASP beside the Python interpreter, if they are there; the compiler for a 32-bit RISC-V is
+    Zig's. Returns what nextpnr says, if it has run. Raises OSError if a tool fails.
     """
     builder = Builder(soc, output_dir=str(folder), compile_software=soc.cpu_type is not None)
-    with _tools(folder / "tools"):
+    gateware = folder / "gateware"
+    gateware.mkdir(parents=True, exist_ok=True)
+    _copy_sources(soc.platform, gateware)
+    report = gateware / _REPORT
+    report.unlink(missing_ok=True)
+    with _tools(folder.resolve() / "tools", for_risc_v="-march=rv32" in (getattr(soc.cpu, "gcc_flags", None) or "")):
         builder.build(run=run)
+    if not report.exists():
+        return None
+    said = json.loads(report.read_text())
+    return Report(
+        {kind: (each["used"], each["available"]) for kind, each in sorted(said["utilization"].items()) if each["used"]},
+        {name: (each["achieved"] * 1e6, each["constraint"] * 1e6) for name, each in said["fmax"].items()},
+    )
+
+
+def _copy_sources(platform, folder: Path) -> None:
+    """Let sources that are added from now on, as that of a CPU is, be copied: YoWASP's Yosys reads no packages."""
+    add_source, folder = platform.add_source, folder.resolve()
+
+    def add(filename, *options, **named):
+        source = Path(filename).resolve()
+        if source.parent != folder:
+            source = shutil.copy(source, folder)
+        add_source(str(source), *options, **named)
+
+    platform.add_source = add
 
 
 @contextmanager
-def _tools(folder: Path):
+def _tools(folder: Path, *, for_risc_v: bool):
     """Put the tools of YoWASP on the PATH, with the names that LiteX knows, and with the options of ``rnic build``.
 
-    YoWASP's tools do not read all absolute names; the sources are in the folder in which they run.
+    YoWASP's tools do not read all absolute names; the sources are in the folder in which they run. What else is beside
+    the Python interpreter is on the PATH, too.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    here = Path(sys.executable).parent
     script = rf"hierarchy -top \2\nproc -norom\n{ABC9}\nsynth_ecp5 -nowidelut \1-top \2".replace("&", r"\&")
     edit = rf"s#$PWD/##g; s#^synth_ecp5 \(.*\)-top \([^ ]*\)#{script}#"
     before = {"yosys": f"for each; do case $each in *.ys) sed -i {_quoted(edit)} $each;; esac; done\n"}
-    options = {"nextpnr-ecp5": ECP5_TIMING}
-    for name in _TOOLS:
-        if (tool := Path(sys.executable).parent / f"yowasp-{name}").exists():
-            wrapper = folder.resolve() / name
-            wrapper.write_text(f'#!/bin/sh\n{before.get(name, "")}exec {tool} {options.get(name, "")} "$@"\n')
-            wrapper.chmod(0o755)
-    path = os.environ["PATH"]
-    os.environ["PATH"] = f"{folder.resolve()}{os.pathsep}{path}"
+    options = {"nextpnr-ecp5": f"{ECP5_TIMING} --report {_REPORT}"}
+    scripts = {
+        name: f'{before.get(name, "")}exec {here}/yowasp-{name} {options.get(name, "")} "$@"\n'
+        for name in _TOOLS if (here / f"yowasp-{name}").exists()
+    }  # fmt: skip
+    changes = {"PATH": os.pathsep.join(map(str, (folder, here, os.environ["PATH"])))}
+    if for_risc_v:
+        scripts |= {f"{_TRIPLE}-{name}": text for name, text in _risc_v().items()}
+        changes["LITEX_ENV_CC_TRIPLE"] = _TRIPLE
+    for name, text in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}")
+        (folder / name).chmod(0o755)
+    kept = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
     try:
         yield
     except subprocess.CalledProcessError as error:
         raise OSError(f"a tool has failed: {error}") from None
     finally:
-        os.environ["PATH"] = path
+        for name, value in kept.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _risc_v() -> dict[str, str]:
+    """Return scripts with the names of GCC's tools. LiteX only shows what readelf says: without it, the sizes are 0."""
+    zig = f"{shlex.quote(sys.executable)} -m ziglang"
+    archive = f'exec {zig} ar "$@"\n'
+    return {
+        "gcc": _COMPILER.replace("ZIG", zig), "ar": archive, "gcc-ar": archive,
+        "objcopy": f'exec {zig} objcopy "$@"\n', "readelf": 'exec readelf "$@"\n',
+    }  # fmt: skip
 
 
 def _quoted(text: str) -> str:

@@ -23,6 +23,9 @@ from open_rnic.host_driver.rdma import Access, DeviceBuffer
         (["colorlight_5a_75b", "--set", "colour=red"], "the target colorlight_5a_75b has no parameter 'colour'"),
         (["colorlight_5a_75b", "--memory", str(1 << 23)], "main_ram has 4194304 octets, fewer than 8388608"),
         (["radiona_ulx3s"], "the target radiona_ulx3s has no Ethernet"),
+        (["20k"], "litex-boards has several targets '20k': sipeed_tang_nano_20k, sipeed_tang_primer_20k"),
+        (["ecpix5"], "DDR3 needs a CPU to initialise it: --cpu-type vexriscv"),
+        (["ecpix5", "--cpu-type", "vex"], "LiteX has no CPU 'vex'"),
     ],
 )
 def test_what_cannot_be_is_named_in_a_line(arguments, message, tmp_path):
@@ -38,6 +41,19 @@ def test_the_files_of_a_board_without_a_cpu_have_its_sdram_as_the_memory(tmp_pat
     assert "rnic rnic(" in text
     assert "module rnic (" in (tmp_path / "gateware" / "rnic.v").read_text()
     assert "liteethmac" not in text.lower()
+
+
+@long("a C library is compiled, in a minute")
+def test_the_bios_of_a_cpu_is_compiled_without_the_time(tmp_path):
+    """It trains the DDR3 of an ECPIX-5; the compiler is one that Python's packages bring."""
+    done = rnic("ecpix5", "--cpu-type", "vexriscv", "--out", ".", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "main_ram: 536870912 octets at 0x40000000, of which peers reach 536870912" in done.stdout.splitlines()
+    bios = (tmp_path / "software" / "bios" / "bios.bin").read_bytes()
+    assert b"Read leveling" in bios
+    assert b"BIOS built on" not in bios
+    assert "VexRiscv VexRiscv(" in (tmp_path / "gateware" / "lambdaconcept_ecpix5.v").read_text()
+    assert "module VexRiscv (" in (tmp_path / "gateware" / "VexRiscv.v").read_text()
 
 
 def rnic(*arguments, cwd):

@@ -21,6 +21,14 @@ EXTRAS = {
     },
     "bench": {"cocotbext-axi": "cocotbext.axi", "distributed": "distributed", "matplotlib": "matplotlib"},
     "litex": {"litex": "litex", "litedram": "litedram", "liteeth": "liteeth", "litex-boards": "litex_boards"},
+    "cpu": {
+        "pythondata-cpu-vexriscv": "pythondata_cpu_vexriscv",
+        "pythondata-software-picolibc": "pythondata_software_picolibc",
+        "pythondata-software-compiler-rt": "pythondata_software_compiler_rt",
+        "meson": "mesonbuild",
+        "ninja": "ninja",
+        "ziglang": "ziglang",
+    },
 }
 
 

@@ -30,6 +30,7 @@ PURPOSES = {
     "sim": "simulated devices and boards, rnic verilog",
     "boards": "rnic boards, build and program",
     "litex": "boards with SDRAM, rnic litex",
+    "cpu": "rnic litex --cpu-type: a CPU in the SoC, and its compiler",
     "bench": "rnic bench rtl and sim, plots, rnic split --run and --html",
 }
 _TUN = Path("/dev/net/tun")

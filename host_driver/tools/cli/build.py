@@ -145,7 +145,7 @@ def build(
             raise CommandError(f"{board}: {error}") from None
     _show(result, address)
     if not result.met:
-        slow = "; ".join(f"{name}: {_clock(*result.clocks[name])}" for name in result.slow)
+        slow = "; ".join(f"{name}: {clock_text(*result.clocks[name])}" for name in result.slow)
         better = "another --seed" if core is Core.RNIC else "another --seed or fewer --lanes"
         raise CommandError(f"{board}: too slow: {slow}; {better} may do better")
     other = f" --core {core}" if core is not chosen.core else ""
@@ -155,22 +155,28 @@ def build(
         typer.echo(f"then, at a PC in its network: rnic inspect udp:{address.address.ip}")
 
 
-def _clock(reached: float, asked: float) -> str:
+def clock_text(reached: float, asked: float) -> str:
+    """Return a line's end that compares the Hz of a clock."""
     return f"{reached / 1e6:.1f} MHz reached, {asked / 1e6:.1f} MHz asked"
 
 
-def _show(result: Result, address: StaticAddress | None) -> None:
+def show_cells(cells: dict[str, tuple[int, int]]) -> None:
+    """Print a table of used and available cells, by kind."""
     rows = [
         (kind, f"{used:,}", f"{available:,}", f"{used / max(available, 1):.0%}")
-        for kind, (used, available) in result.cells.items()
+        for kind, (used, available) in cells.items()
     ]
     show_tables([Table("", ("", "used", "available", "share"), rows, left=(0,))])
+
+
+def _show(result: Result, address: StaticAddress | None) -> None:
+    show_cells(result.cells)
     begin, end, logic, wires = result.path
     for line in (
         *([f"address: {address}, MAC {address.mac.hex(':')}"] if address else []),
         f"UART: {result.baud:,} baud",
         f"bitstream: {result.bitstream} (SHA-256 {result.sha256[:16]}…), with seed {result.seed}",
         f"critical path: {logic + wires:.1f} ns, of which {wires:.1f} in wires, from {begin} to {end}",
-        *(f"clock {name}: {_clock(*each)}" for name, each in result.clocks.items()),
+        *(f"clock {name}: {clock_text(*each)}" for name, each in result.clocks.items()),
     ):
         typer.echo(line)

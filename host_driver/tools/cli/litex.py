@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from open_rnic.host_driver.lib.optional_packages import need
-from open_rnic.host_driver.tools.cli.build import ADDRESS, AddressOption
+from open_rnic.host_driver.tools.cli.build import ADDRESS, AddressOption, clock_text, show_cells
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, whole_number
 
 
@@ -59,6 +59,8 @@ def litex(
     is the extra "litex".
     """
     need("litex")
+    if cpu_type != "None":
+        need("cpu")
     from open_rnic.boards.litex.build import build as build_soc
     from open_rnic.boards.litex.build import make
 
@@ -72,10 +74,18 @@ def litex(
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from None
+    except ImportError as error:  # of the Verilog of a CPU
+        raise CommandError(f"{board}: {str(error).splitlines()[0]}") from None
     try:
-        build_soc(soc, folder, run=build)
+        report = build_soc(soc, folder, run=build)
     except OSError as error:
         raise CommandError(f"{board}: {error}") from None
+    if report:
+        show_cells(report.cells)
+        for name, each in report.clocks.items():
+            typer.echo(f"clock {name}: {clock_text(*each)}")
+        if report.slow:
+            raise CommandError(f"{board}: too slow: {', '.join(report.slow)}")
     main = soc.bus.regions["main_ram"]
     typer.echo(f"main_ram: {main.size} octets at {main.origin:#x}, of which peers reach {soc.rnic.memory}")
     typer.echo(f"files: {folder / 'gateware'}")
