@@ -18,7 +18,7 @@
 # make interop-short: the same with one case of each kind in each role with each device, as CI does.
 # make interop-boards: the same with the tops of two boards, with and without loss: all programs of Linux; some 15 minutes.
 # make boards: set everything up, build the bitstreams of all boards, and put what came of it into docs/boards.md.
-# make docs: set everything up, and write the pages of registers, the pictures, and the tables of clocks.
+# make docs: set everything up, and write the pages of registers, the pictures, and the tables of clocks and of RGMII.
 # make man: set everything up, and write manual pages into build/man.
 # make site: set everything up, and make the pages of docs a site in build/site.
 # make lock: write requirements.lock; needs pip-tools.
@@ -166,6 +166,8 @@ docs: setup
 	$(BIN)/python docs/pictures
 	$(BIN)/rnic crossings arty_a7 colorlight_i5 ecpix5 --markdown > build/clocks.md
 	sed -i -e '/^<!-- rnic crossings -->/,/^<!-- end -->/{//!d}' -e '/^<!-- rnic crossings -->/r build/clocks.md' docs/clocks.md
+	$(BIN)/rnic margins --markdown > build/margins.md
+	sed -i -e '/^<!-- rnic margins -->/,/^<!-- end -->/{//!d}' -e '/^<!-- rnic margins -->/r build/margins.md' docs/clocks.md
 
 man: setup
 	$(BIN)/rnic man build/man/man1

@@ -38,6 +38,7 @@ from open_rnic.host_driver.tools.cli import (
     listen,
     litex,
     man,
+    margins,
     memory,
     output,
     perftest,
@@ -88,6 +89,7 @@ for panel, functions in {
     ),
     "Boards": (
         boards.boards, build.build, litex.litex, program.program, find.find, inspect.inspect, crossings.crossings,
+        margins.margins,
     ),
     "Verify": (frame.frame, frame.deframe, verilog.verilog, registers.registers),
     "Study": (split.split,),
