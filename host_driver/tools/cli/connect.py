@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from open_rnic.host_driver.tools.cli.common import interruptible, with_options
 from open_rnic.host_driver.tools.cli.endpoint import (
     BindOption,
+    End,
     EndpointOptions,
     HostArgument,
     ModelOption,
@@ -19,13 +20,6 @@ from open_rnic.host_driver.tools.cli.endpoint import (
     peer_of,
 )
 from open_rnic.rtl.registers import Role
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from open_rnic.host_driver.mpa.negotiation import Config
-    from open_rnic.host_driver.rdma.connection import OpenDevice
-    from open_rnic.host_driver.transport import Tcp
 
 
 @with_options
@@ -53,32 +47,21 @@ def connect(
     as given, 3 if the connection was rejected, and 4 if a Terminate ended it.
     """
     host, port = peer_of(host, port)
-    config = options.configuration(Role.INITIATOR, model, fallback=fallback)
-    report = Report(options.as_json)
-    work = _run(host, port, config, options.network(), report, fallback, bind, options.talk())
-    raise typer.Exit(interruptible(work))
+    end = End(host, port, options.configuration(Role.INITIATOR, model, fallback=fallback), options.network())
+    raise typer.Exit(interruptible(_run(end, Report(options.as_json), fallback, bind, options.talk())))
 
 
-async def _run(
-    host: str,
-    port: int,
-    config: Config,
-    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
-    report: Report,
-    fallback: bool,
-    bind: str | None,
-    saying: Talk,
-) -> int:
+async def _run(end: End, report: Report, fallback: bool, bind: str | None, saying: Talk) -> int:
     from open_rnic.host_driver import rdma
 
-    asked = report.of((host, port))
+    asked = report.of((end.host, end.port))
     local_addr = (bind, 0) if bind else None
-    async with network as (tcp, device):
+    async with end.network as (tcp, device):
         with asked.failing("connect"):
             connection = await rdma.connect(
-                host,
-                port,
-                config,
+                end.host,
+                end.port,
+                end.config,
                 device=device,
                 fallback=fallback,
                 retrying=asked.retrying,

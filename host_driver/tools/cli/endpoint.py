@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from open_rnic.host_driver.transport import Tcp
 
 SEND_OCTETS = 1 << 16  # octets of a file in one Send
+EVERYWHERE = "0.0.0.0"
 ROOM = 1 << 20  # octets of the longest Send that the peer may send
 MAX_IRD = 128  # as in ``host_driver.mpa.negotiation.Config``
 
@@ -167,6 +168,8 @@ DialectOption = Annotated[
 PrivateOption = Annotated[
     str, typer.Option("--private-data", metavar="TEXT|@FILE", help="The private data of the startup frame.")
 ]
+ServiceOption = Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")]
+ListenOption = Annotated[str, typer.Option("--bind", metavar="ADDRESS", help="The address to listen at; default: any.")]
 BindOption = Annotated[
     str | None, typer.Option("--bind", metavar="ADDRESS", help="This end's address; by default the system chooses.")
 ]
@@ -294,6 +297,15 @@ class ConnectionOptions:
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
+
+    def end(self, host: str, port: int, model: ModelName | None, *, serves: bool) -> End:
+        """Return the end of a client, or of a server; raises UsageError for options that would have no effect."""
+        if serves and model:
+            raise UsageError(f"--model {model.value} is for a client: a server follows the Request")
+        if port == 0 and not serves:
+            raise UsageError("port 0 cannot be connected to")
+        config = self.configuration(Role.RESPONDER if serves else Role.INITIATOR, model)
+        return End(host, port, config, self.network())
 
     @property
     def has_address(self) -> bool:
@@ -622,17 +634,27 @@ def report_failure(peer: Address, error: Exception) -> None:
     print(f"rnic: [{place(peer)}] {line_of(error)}", file=sys.stderr, flush=True)
 
 
-@contextlib.asynccontextmanager
-async def listening(
-    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]], host: str, port: int, config: Config
-) -> AsyncIterator[tuple[Listener, Tcp]]:
-    """Listen in a network until the body ends, and report connections that fail before they are requests."""
-    from open_rnic.host_driver import rdma
+@dataclass(frozen=True)
+class End:
+    """An end of connections: where it listens or connects to, its configuration, its TCP and what opens its devices."""
 
-    async with network as (tcp, device):
-        await prepare(device)
-        async with await rdma.listen(host, port, config, device=device, failed=report_failure, tcp=tcp) as listener:
-            yield listener, tcp
+    host: str
+    port: int
+    config: Config
+    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]]
+
+    @contextlib.asynccontextmanager
+    async def listening(self, what: str = "listening") -> AsyncIterator[tuple[Listener, Tcp]]:
+        """Listen until the body ends, and say what is where; reports connections that fail before they are requests."""
+        from open_rnic.host_driver import rdma
+
+        async with self.network as (tcp, device):
+            await prepare(device)
+            opening = rdma.listen(self.host, self.port, self.config, device=device, failed=report_failure, tcp=tcp)
+            async with await opening as listener:
+                if what:
+                    print(f"{what} at {place(listener.address)}", flush=True)
+                yield listener, tcp
 
 
 async def serve_requests(

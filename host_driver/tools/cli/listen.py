@@ -18,6 +18,8 @@ from open_rnic.host_driver.tools.cli.common import (
     with_options,
 )
 from open_rnic.host_driver.tools.cli.endpoint import (
+    EVERYWHERE,
+    End,
     EndpointOptions,
     OnlyModelOption,
     PortOption,
@@ -33,14 +35,10 @@ from open_rnic.rtl.registers import Model, Role
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
 
     from open_rnic.host_driver import rdma
     from open_rnic.host_driver.connection import Address
-    from open_rnic.host_driver.mpa.negotiation import Config
     from open_rnic.host_driver.rdma import ConnectionRequest
-    from open_rnic.host_driver.rdma.connection import OpenDevice
-    from open_rnic.host_driver.transport import Tcp
 
 
 @with_options
@@ -90,8 +88,8 @@ def listen(
         talk=options.talk(),
     )
     raise_file_limit()
-    host = host or ("0.0.0.0" if options.has_address else "127.0.0.1")
-    raise typer.Exit(interruptible(responder.serve(host, port, config, options.network(), limit)))
+    host = host or (EVERYWHERE if options.has_address else "127.0.0.1")
+    raise typer.Exit(interruptible(responder.serve(End(host, port, config, options.network()), limit)))
 
 
 @dataclass
@@ -103,14 +101,7 @@ class _Responder:
     takes: set[Model]  # Requests of other models are rejected
     talk: Talk
 
-    async def serve(
-        self,
-        host: str,
-        port: int,
-        config: Config,
-        network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
-        limit: int,
-    ) -> int:
+    async def serve(self, end: End, limit: int) -> int:
         """Listen until this many Requests are answered, or until interrupted if it is 0; returns the exit status."""
         from open_rnic.host_driver import rdma
 
@@ -137,10 +128,10 @@ class _Responder:
         async def handle(request: rdma.ConnectionRequest) -> None:
             statuses.append(await self.handle(request))
 
-        async with network as (tcp, device), contextlib.AsyncExitStack() as stack:
+        async with end.network as (tcp, device), contextlib.AsyncExitStack() as stack:
             with self.report.failing("listen"):
                 await prepare(device)
-                opened = await rdma.listen(host, port, config, device=device, failed=failed, tcp=tcp)
+                opened = await rdma.listen(end.host, end.port, end.config, device=device, failed=failed, tcp=tcp)
             listener = await stack.enter_async_context(opened)
             self.report.listening(listener.address)
 

@@ -15,21 +15,19 @@ from open_rnic.host_driver.tools.cli.common import (
     with_options,
 )
 from open_rnic.host_driver.tools.cli.endpoint import (
+    EVERYWHERE,
     ConnectionOptions,
+    End,
+    ListenOption,
     ModelOption,
-    listening,
+    ServiceOption,
     place,
-    port_number,
     report_failure,
 )
 from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from open_rnic.host_driver.mpa.negotiation import Config
-    from open_rnic.host_driver.rdma.connection import OpenDevice
-    from open_rnic.host_driver.transport import Tcp
+    from open_rnic.host_driver.rdma.memory import DeviceBuffer
 
 _PORT, _OCTETS, _MOST = 7471, 4096, 1 << 30
 
@@ -38,10 +36,8 @@ _PORT, _OCTETS, _MOST = 7471, 4096, 1 << 30
 def memory(
     options: ConnectionOptions,
     octets: Annotated[int, number("--octets", help="The size of the memory.")] = _OCTETS,
-    bind: Annotated[
-        str, typer.Option("--bind", metavar="ADDRESS", help="The address to listen at; default: any.")
-    ] = "0.0.0.0",
-    port: Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")] = _PORT,
+    bind: ListenOption = EVERYWHERE,
+    port: ServiceOption = _PORT,
     once: Annotated[bool, typer.Option("--once", help="End after one peer.")] = False,
     model: ModelOption = None,
 ) -> None:
@@ -51,24 +47,15 @@ def memory(
     and length (32), in network order. The program for stock Linux is host_driver/linux/memory.c.
     """
     check_range(1, _MOST, {"--octets": octets})
-    config = options.configuration(Role.RESPONDER, model)
+    end = End(bind, port, options.configuration(Role.RESPONDER, model), options.network())
     raise_file_limit()
-    interruptible(_serve(bind, port, config, options.network(), octets, once))
+    interruptible(_serve(end, octets, once))
 
 
-async def _serve(
-    host: str,
-    port: int,
-    config: Config,
-    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
-    octets: int,
-    once: bool,
-) -> None:
-    from open_rnic.host_driver.rdma.memory import DeviceBuffer
+async def _serve(end: End, octets: int, once: bool) -> None:
     from open_rnic.host_driver.rdma.shared import memory_of, share
 
-    async with listening(network, host, port, config) as (listener, _):
-        print(f"{octets} octets at {place(listener.address)}", flush=True)
+    async with end.listening(f"{octets} octets") as (listener, _):
         memory: bytearray | DeviceBuffer | None = None
         async for request in listener:
             try:

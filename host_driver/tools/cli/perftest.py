@@ -13,7 +13,6 @@ import typer
 
 from open_rnic.host_driver.tools.cli.common import (
     CommandError,
-    UsageError,
     check_least,
     check_range,
     interruptible,
@@ -21,23 +20,19 @@ from open_rnic.host_driver.tools.cli.common import (
     with_options,
 )
 from open_rnic.host_driver.tools.cli.endpoint import (
+    EVERYWHERE,
     MAX_IRD,
     ConnectionOptions,
+    End,
     ModelOption,
+    ServiceOption,
     place,
-    port_number,
     prepare,
     status_of,
 )
-from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from open_rnic.host_driver.mpa.negotiation import Config
-    from open_rnic.host_driver.rdma import OpenDevice
     from open_rnic.host_driver.rdma.perftest import Settings
-    from open_rnic.host_driver.transport import Tcp
 
 _PORT, _READS, _DEPTH, _BUFFERS = 18515, 16, 128, 512
 
@@ -59,7 +54,7 @@ def perftest(
     host: Annotated[
         str | None, typer.Argument(metavar="HOST", help="The server; without it, this end is the server.")
     ] = None,
-    port: Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")] = _PORT,
+    port: ServiceOption = _PORT,
     source: Annotated[
         str | None,
         typer.Option("--bind", metavar="ADDRESS", help="This end's address; default: of a server, any address."),
@@ -86,23 +81,15 @@ def perftest(
     """
     from open_rnic.host_driver.rdma.perftest import MAX_DEPTH, MAX_SIZE, Program, Settings
 
-    if host is None and model:
-        raise UsageError(f"--model {model.value} is for a client: a server follows the Request")
-    if host is not None and port == 0:
-        raise UsageError("port 0 cannot be connected to")
     check_range(1, MAX_IRD, {"-o": reads})
     check_range(1, MAX_SIZE, {"-s": size})
     check_range(1, MAX_DEPTH, {"-t": depth, "-r": buffers})
     if iterations is not None:
         check_least(1, {"-n": iterations})
     settings = Settings.of(Program(test), size, iterations, depth, buffers)
-    config = options.configuration(Role.RESPONDER if host is None else Role.INITIATOR, model)
-    config = replace(config, ird=reads, ord=reads)
-    network = options.network()
-    if host is None:
-        interruptible(_serve(source or "0.0.0.0", port, config, network, settings))
-    else:
-        interruptible(_run(host, port, config, network, source, settings))
+    end = options.end(host or source or EVERYWHERE, port, model, serves=host is None)
+    end = replace(end, config=replace(end.config, ird=reads, ord=reads))
+    interruptible(_serve(end, settings) if host is None else _run(end, source, settings))
 
 
 @contextlib.contextmanager
@@ -121,40 +108,27 @@ def _explained() -> Iterator[None]:
         raise explained from None
 
 
-async def _serve(
-    host: str,
-    port: int,
-    config: Config,
-    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
-    settings: Settings,
-) -> None:
+async def _serve(end: End, settings: Settings) -> None:
     from open_rnic.host_driver import rdma
     from open_rnic.host_driver.rdma.perftest import server
 
-    async with network as (tcp, device):
+    async with end.network as (tcp, device):
         await prepare(device)
-        async with await rdma.listen(host, port, config, device=device, tcp=tcp) as listener:
+        async with await rdma.listen(end.host, end.port, end.config, device=device, tcp=tcp) as listener:
             print(f"listening at {place(listener.address)}", flush=True)
             with _explained():
                 results = await server(listener, settings)
     print(results or f"{settings.iterations} messages of {settings.size} octets: the client has the results")
 
 
-async def _run(
-    host: str,
-    port: int,
-    config: Config,
-    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
-    source: str | None,
-    settings: Settings,
-) -> None:
+async def _run(end: End, source: str | None, settings: Settings) -> None:
     from open_rnic.host_driver import rdma
     from open_rnic.host_driver.rdma.perftest import client
 
     local = (source, 0) if source else None
-    async with network as (tcp, device):
+    async with end.network as (tcp, device):
         await prepare(device)
-        connect = partial(rdma.connect, host, port, config, device=device, local_addr=local, tcp=tcp)
+        connect = partial(rdma.connect, end.host, end.port, end.config, device=device, local_addr=local, tcp=tcp)
         with _explained():
             results = await client(lambda options: connect(options=options), settings)
     print(results)

@@ -15,22 +15,17 @@ from open_rnic.host_driver.tools.cli.common import (
     with_options,
 )
 from open_rnic.host_driver.tools.cli.endpoint import (
+    EVERYWHERE,
     ConnectionOptions,
+    End,
     ModelOption,
-    listening,
+    ServiceOption,
     place,
-    port_number,
     serve_requests,
 )
-from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from open_rnic.host_driver.mpa.negotiation import Config
     from open_rnic.host_driver.rdma import ConnectionRequest
-    from open_rnic.host_driver.rdma.connection import OpenDevice
-    from open_rnic.host_driver.transport import Tcp
 
 _PORT, _SIZE = 7174, 64
 
@@ -53,7 +48,7 @@ def rping(
         str | None,
         typer.Option("-I", "--bind", metavar="ADDRESS", help="The address from which a client connects."),
     ] = None,
-    port: Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")] = _PORT,
+    port: ServiceOption = _PORT,
     count: Annotated[int, number("-C", "--count", help="The number of pings; 0: no limit.")] = 0,
     size: Annotated[int, number("-S", "--size", help="The octets of a ping, 26 to 65535.")] = _SIZE,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the data.")] = False,
@@ -74,26 +69,20 @@ def rping(
 
     if serve == ping:
         raise UsageError("rping is either a server, with -s, or a client, with -c")
-    if serve and model:
-        raise UsageError(f"--model {model.value} is for a client: a server follows the Request")
     if ping and persistent:
         raise UsageError("-P is for a server: a client ends after -C pings")
     if serve and source:
         raise UsageError(f"-I {source} is for a client: a server listens at -a")
-    if ping and port == 0:
-        raise UsageError("port 0 cannot be connected to")
     if not MIN_SIZE <= size <= MAX_SIZE:
         raise UsageError(f"-S must be {MIN_SIZE} to {MAX_SIZE} octets, not {size}")
     if count < 0:
         raise UsageError(f"-C must be at least 0, not {count}")
-    config = options.configuration(Role.RESPONDER if serve else Role.INITIATOR, model)
-    network = options.network()
+    end = options.end(address or (EVERYWHERE if serve else "127.0.0.1"), port, model, serves=serve)
     if serve:
         raise_file_limit()
-        interruptible(_serve(address or "0.0.0.0", port, config, network, verbose, persistent))
+        interruptible(_serve(end, verbose, persistent))
     else:
-        work = _ping(address or "127.0.0.1", port, config, network, source, count, size, verbose, validate)
-        interruptible(work)
+        interruptible(_ping(end, source, count, size, verbose, validate))
 
 
 def _show(line: str) -> None:
@@ -104,24 +93,14 @@ def _hide(line: str) -> None:
     """Discard a line, without -v."""
 
 
-async def _ping(
-    host: str,
-    port: int,
-    config: Config,
-    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
-    source: str | None,
-    count: int,
-    size: int,
-    verbose: bool,
-    validate: bool,
-) -> None:
+async def _ping(end: End, source: str | None, count: int, size: int, verbose: bool, validate: bool) -> None:
     from open_rnic.host_driver import rdma
     from open_rnic.host_driver.rdma.rping import RpingError, client
 
-    local_addr = (source, 0) if source else None
+    local = (source, 0) if source else None
     async with (
-        network as (tcp, device),
-        await rdma.connect(host, port, config, device=device, local_addr=local_addr, tcp=tcp) as connection,
+        end.network as (tcp, device),
+        await rdma.connect(end.host, end.port, end.config, device=device, local_addr=local, tcp=tcp) as connection,
     ):
         try:
             await client(connection, count=count, size=size, validate=validate, show=_show if verbose else _hide)
@@ -129,14 +108,7 @@ async def _ping(
             raise CommandError(str(error)) from None
 
 
-async def _serve(
-    host: str,
-    port: int,
-    config: Config,
-    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
-    verbose: bool,
-    persistent: bool,
-) -> None:
+async def _serve(end: End, verbose: bool, persistent: bool) -> None:
     from open_rnic.host_driver.rdma.rping import RpingError, server
 
     async def handle(request: ConnectionRequest) -> None:
@@ -148,7 +120,5 @@ async def _serve(
         except RpingError as error:
             raise CommandError(str(error)) from None
 
-    async with listening(network, host, port, config) as (listener, _):
-        if verbose:
-            _show(f"listening at {place(listener.address)}")
+    async with end.listening("listening" if verbose else "") as (listener, _):
         await serve_requests(listener, handle, once=not persistent)

@@ -20,33 +20,26 @@ from open_rnic.host_driver.tools.cli.common import (
     with_options,
 )
 from open_rnic.host_driver.tools.cli.endpoint import (
+    EVERYWHERE,
     ConnectionOptions,
+    End,
     ModelOption,
-    listening,
-    place,
-    port_number,
+    ServiceOption,
     prepare,
     serve_requests,
 )
-from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
 
-    from open_rnic.host_driver.mpa.negotiation import Config
-    from open_rnic.host_driver.rdma import ConnectionRequest, Listener
-    from open_rnic.host_driver.rdma.connection import OpenDevice
+    from open_rnic.host_driver.rdma import ConnectionRequest, rsocket
     from open_rnic.host_driver.rdma.rstream import Settings
-    from open_rnic.host_driver.transport import Tcp
 
 _COPY_PORT, _STREAM_PORT = 7427, 7471
-_EVERYWHERE = "0.0.0.0"
 
 BindOption = Annotated[
     str | None, typer.Option("--bind", metavar="ADDRESS", help="The address at which a server listens; default: any.")
 ]
-PortOption = Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +51,7 @@ class StreamOptions(ConnectionOptions):
         typer.Option("-s", "--server", metavar="HOST", help="The server; without it, this end is the server."),
     ] = None
     bind: BindOption = None
-    port: PortOption = _STREAM_PORT
+    port: ServiceOption = _STREAM_PORT
     size: Annotated[int, number("-S", "--size", help="The octets of a transfer.")] = 1000
     count: Annotated[int, number("-C", "--count", help="The number of transfers in a turn.")] = 1000
     iterations: Annotated[int, number("-I", "--iterations", help="The number of turns of each end.")] = 1
@@ -83,7 +76,7 @@ def rcopy(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="End after one client, as a server.")] = False,
     bind: BindOption = None,
-    port: PortOption = _COPY_PORT,
+    port: ServiceOption = _COPY_PORT,
     model: ModelOption = None,
 ) -> None:
     """Copy a file over RDMA; without arguments, be the server.
@@ -91,12 +84,11 @@ def rcopy(
     The protocol is that of librdmacm's rcopy, which can be at either end. A server stores files only below --folder,
     whatever paths its clients give, and replaces existing ones.
     """
-    end = _End(options, source is None, bind, port, model)
     if source is None:
         folder = folder or Path()
         if not folder.is_dir():
             raise UsageError(f"--folder {folder} is no folder")
-        interruptible(_serve_files(end, folder, once))
+        interruptible(_serve_files(_end(options, None, bind, port, model), folder, once))
         return
     if folder or once:
         raise UsageError(f"{f'--folder {folder}' if folder else '--once'} is for a server")
@@ -105,7 +97,7 @@ def rcopy(
         raise UsageError(f"the server to which {source} is copied is missing")
     if not source.is_file():
         raise UsageError(f"{source} is no file")
-    interruptible(_copy(end, source, host, path or str(source)))
+    interruptible(_copy(_end(options, host, bind, port, model), source, path or str(source)))
 
 
 def _host_and_path(target: str) -> tuple[str, str]:
@@ -141,42 +133,36 @@ def riostream(options: StreamOptions) -> None:
     _stream(options, mapped=True)
 
 
-class _End:
-    """The options of this end; raises UsageError for those that have no effect."""
-
-    def __init__(
-        self, options: ConnectionOptions, serves: bool, bind: str | None, port: int, model: ModelOption
-    ) -> None:
-        if serves and model:
-            raise UsageError(f"--model {model.value} is for a client: a server follows the Request")
-        if bind and not serves:
-            raise UsageError(f"--bind {bind} is for a server")
-        if port == 0 and not serves:
-            raise UsageError("port 0 cannot be connected to")
-        self.bind = bind or _EVERYWHERE
-        self.port = port
-        self.config: Config = options.configuration(Role.RESPONDER if serves else Role.INITIATOR, model)
-        self.network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]] = options.network()
+def _end(options: ConnectionOptions, host: str | None, bind: str | None, port: int, model: ModelOption) -> End:
+    """Return this end, a server without ``host``; raises UsageError for options that have no effect."""
+    if bind and host:
+        raise UsageError(f"--bind {bind} is for a server")
+    return options.end(host or bind or EVERYWHERE, port, model, serves=host is None)
 
 
 def _stream(options: StreamOptions, *, mapped: bool) -> None:
     from open_rnic.host_driver.rdma.rstream import MAX_SIZE, Settings
 
-    end = _End(options, options.server is None, options.bind, options.port, options.model)
+    end = _end(options, options.server, options.bind, options.port, options.model)
     check_range(1, MAX_SIZE, {"-S": options.size})
     check_least(1, {"-C": options.count, "-I": options.iterations})
     settings = Settings(options.size, options.count, options.iterations, options.verify)
-    interruptible(_measure(end, options.server, settings, mapped))
+    interruptible(_measure(end, settings, mapped, leads=options.server is not None))
 
 
 @contextlib.asynccontextmanager
-async def _listening(end: _End) -> AsyncIterator[tuple[Listener, Tcp]]:
-    async with listening(end.network, end.bind, end.port, end.config) as (listener, tcp):
-        print(f"listening at {place(listener.address)}", flush=True)
-        yield listener, tcp
+async def _connected(end: End, settings: rsocket.Settings) -> AsyncIterator[rsocket.Rsocket]:
+    from open_rnic.host_driver.rdma import rsocket
+
+    async with end.network as (tcp, device):
+        await prepare(device)
+        own = settings.within(tcp)
+        connecting = rsocket.connect(end.host, end.port, end.config, settings=own, device=device, tcp=tcp)
+        async with await connecting as connected:
+            yield connected
 
 
-async def _serve_files(end: _End, folder: Path, once: bool) -> None:
+async def _serve_files(end: End, folder: Path, once: bool) -> None:
     from open_rnic.host_driver.rdma import rcopy, rsocket
 
     async def handle(request: ConnectionRequest) -> None:
@@ -186,43 +172,34 @@ async def _serve_files(end: _End, folder: Path, once: bool) -> None:
         except rcopy.RcopyError as error:
             raise CommandError(str(error)) from None
 
-    async with _listening(end) as (listener, tcp):
+    async with end.listening() as (listener, tcp):
         await serve_requests(listener, handle, once=once)
 
 
-async def _copy(end: _End, source: Path, host: str, path: str) -> None:
+async def _copy(end: End, source: Path, path: str) -> None:
     from open_rnic.host_driver.rdma import rcopy, rsocket
 
-    async with end.network as (tcp, device):
-        await prepare(device)
-        settings = rsocket.Settings().within(tcp)
-        connecting = rsocket.connect(host, end.port, end.config, settings=settings, device=device, tcp=tcp)
-        try:
-            async with await connecting as connected:
-                print(await rcopy.send_file(connected, source, path))
-        except (rcopy.RcopyError, ValueError) as error:
-            raise CommandError(str(error)) from None
+    try:
+        async with _connected(end, rsocket.Settings()) as connected:
+            print(await rcopy.send_file(connected, source, path))
+    except (rcopy.RcopyError, ValueError) as error:
+        raise CommandError(str(error)) from None
 
 
-async def _measure(end: _End, server: str | None, settings: Settings, mapped: bool) -> None:
+async def _measure(end: End, settings: Settings, mapped: bool, *, leads: bool) -> None:
     from open_rnic.host_driver.rdma import rsocket, rstream
 
     run = rstream.mapped if mapped else rstream.stream
     own = rsocket.Settings(buffer=rstream.BUFFER, maps=int(mapped))
     try:
-        if server is None:
-            async with (
-                _listening(end) as (listener, tcp),
-                await rsocket.accept(await listener.request(), settings=own.within(tcp)) as connected,
-            ):
-                print(await run(connected, settings, leads=False))
-            return
-        async with end.network as (tcp, device):
-            await prepare(device)
-            assert server is not None
-            own = own.within(tcp)
-            connecting = rsocket.connect(server, end.port, end.config, settings=own, device=device, tcp=tcp)
-            async with await connecting as connected:
+        if leads:
+            async with _connected(end, own) as connected:
                 print(await run(connected, settings, leads=True))
+            return
+        async with (
+            end.listening() as (listener, tcp),
+            await rsocket.accept(await listener.request(), settings=own.within(tcp)) as connected,
+        ):
+            print(await run(connected, settings, leads=False))
     except rstream.RstreamError as error:
         raise CommandError(str(error)) from None

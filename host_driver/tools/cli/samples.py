@@ -18,25 +18,23 @@ from open_rnic.host_driver.tools.cli.common import (
     with_options,
 )
 from open_rnic.host_driver.tools.cli.endpoint import (
+    EVERYWHERE,
     ConnectionOptions,
+    End,
+    ListenOption,
     ModelOption,
     OffloadName,
-    listening,
+    ServiceOption,
     place,
-    port_number,
     serve_requests,
 )
 from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
-    from contextlib import AbstractAsyncContextManager
 
-    from open_rnic.host_driver.mpa.negotiation import Config
-    from open_rnic.host_driver.rdma.connection import OpenDevice
     from open_rnic.host_driver.rdma.manager import ConnectionRequest
     from open_rnic.host_driver.rdma.samples import Delivery
-    from open_rnic.host_driver.transport import Tcp
 
 _PORT, _MOST, _TURN = 7471, 0xFFFF_FFFF, 1000
 
@@ -58,10 +56,8 @@ def samples(
     drop: Annotated[
         bool, typer.Option("--drop", help="Drop and count samples for which there is no room; default: they wait.")
     ] = False,
-    bind: Annotated[
-        str, typer.Option("--bind", metavar="ADDRESS", help="The address to listen at; default: any.")
-    ] = "0.0.0.0",
-    port: Annotated[int, typer.Option("-p", "--port", metavar="N", parser=port_number, help="The TCP port.")] = _PORT,
+    bind: ListenOption = EVERYWHERE,
+    port: ServiceOption = _PORT,
     once: Annotated[bool, typer.Option("--once", help="End after one peer.")] = False,
     model: ModelOption = None,
 ) -> None:
@@ -81,23 +77,15 @@ def samples(
         offload = " --offload none" if options.offload else ""
         who = f"--device {options.device}{offload}"
         raise UsageError(f"{who} has no sample writer; simulated and udp:sim:ecpix5 have one")
-    config = options.configuration(Role.RESPONDER, model)
+    end = End(bind, port, options.configuration(Role.RESPONDER, model), network)
     signal = {"pattern": Pattern[pattern.name], "samples": count, "period": period, "turns": 1 / turn}
     handle = partial(_stream, delivery=Delivery(drops=drop), signal=signal)
     raise_file_limit()
-    interruptible(_serve(bind, port, config, network, handle, once))
+    interruptible(_serve(end, handle, once))
 
 
-async def _serve(
-    host: str,
-    port: int,
-    config: Config,
-    network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]],
-    handle: Callable[[ConnectionRequest], Awaitable[None]],
-    once: bool,
-) -> None:
-    async with listening(network, host, port, config) as (listener, _):
-        print(f"samples at {place(listener.address)}", flush=True)
+async def _serve(end: End, handle: Callable[[ConnectionRequest], Awaitable[None]], once: bool) -> None:
+    async with end.listening("samples") as (listener, _):
         await serve_requests(listener, handle, once=once)
 
 
