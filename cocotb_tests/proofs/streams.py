@@ -8,6 +8,7 @@ from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import (
     answers_to_bursts,
     buffer_states,
+    fifo_level,
     fifo_states,
     keeps,
     kept,
@@ -21,6 +22,10 @@ from open_rnic.rtl.formats.layouts import Packet, RxUlpdu, room_latency
 from open_rnic.rtl.lib.conveyor import Conveyor
 from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.stream import Buffer, EarlyStage, Fifo, LateFifo, ReadyBuffer, ReadyFifo, Stage
+from open_rnic.rtl.memory.native_memory import NativeMemory
+from open_rnic.rtl.memory.ports import Split
+from open_rnic.rtl.memory.wide_reads import WideReads
+from open_rnic.rtl.memory.wide_writes import WideWrites
 from open_rnic.rtl.mpa.events import EventQueue
 from open_rnic.rtl.mpa.length import LengthFifo
 from open_rnic.rtl.mpa.rx.delineator import Delineator
@@ -579,6 +584,65 @@ _block(
     "port.words.valid.eq(answers.o.valid)",
     "port.words.valid.eq(answers.o.valid & ~answers.i.valid)",
     states=lambda memory: buffer_states(memory["answers"]),
+)
+
+
+def _split(lanes):
+    """Two words of a memory port in one of SDRAM."""
+    return Split(lanes, 3, 64 * lanes)
+
+
+def _writes_states(writes):
+    """The write with ``last`` waits while it is in the word that is held."""
+    return ~writes["sent"] | (writes.write.valid & writes.write.payload.last)
+
+
+def _reads_states(reads):
+    """The wide words that have come are among those that were asked for, and for all of these there is room."""
+    on_way, wide = reads["on_way"], reads["wide"]
+    return fifo_states(reads["tags"]) & fifo_states(wide) & (fifo_level(wide) <= on_way) & (on_way <= reads.depth)
+
+
+def _asked_for(m, reads):
+    """The memory gives only words that were asked for."""
+    return ~reads.gives | (fifo_level(reads["wide"]) < reads["on_way"])
+
+
+def _native_states(memory):
+    """The rest of a word is asked for only while the word lacks it, and waits in the queue."""
+    queue, taken, reader, gatherer = (memory[name] for name in ("queue", "taken", "reader", "gatherer"))
+    return (
+        (fifo_states(queue) & fifo_states(taken) & _reads_states(reader))
+        & (~gatherer["sent"] | gatherer.waits)
+        & (~memory["asked"] | (queue.o.valid & ~memory["is_whole"]))
+    )
+
+
+_block(
+    lambda lanes: WideWrites(_split(lanes)),
+    WideWrites,
+    "a part is added to a word that waits",
+    "(follows & ~self.o.valid)",
+    "follows",
+    states=_writes_states,
+)
+_block(
+    lambda lanes: WideReads(_split(lanes), 4),
+    WideReads,
+    "a wide word leaves before its part is transferred",
+    "takes.eq(tags.o.ready & tags.o.payload.is_new)",
+    "takes.eq(tags.o.valid & tags.o.payload.is_new)",
+    given=_asked_for,
+    states=_reads_states,
+)
+_block(
+    lambda lanes: NativeMemory(_split(lanes), depth=4),
+    NativeMemory,
+    "a word that is taken withdraws a command",
+    "queue.o.valid & drains & Mux(",
+    "queue.o.valid & drains & ~native.takes & Mux(",
+    given=lambda m, memory: _asked_for(m, memory["reader"]) & (~memory.writes.gives | memory["asked"]),
+    states=_native_states,
 )
 
 
