@@ -6,8 +6,8 @@ from amaranth.lib.wiring import Component, In, Out
 
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.rtl.lib.rows import Clear, Rows, connection_shape
-from open_rnic.rtl.mpa.tally import Tally
-from open_rnic.rtl.mpa.tx.visits import Visits
+from open_rnic.rtl.mpa.counter_sums import CounterSums
+from open_rnic.rtl.mpa.tx.fence_visits import Visits
 
 _INITIAL = 2
 
@@ -105,24 +105,24 @@ def _(m, visits):
 
 @proves(
     "what is added for a connection is given on once, and for no other, and then the tally is idle",
-    lambda: Tally(3, rx=False, fields={"octets": 3}, dense=True),
-    Mutant("a sum that is added to is given on twice", Tally,
+    lambda: CounterSums(3, rx=False, fields={"octets": 3}, dense=True),
+    Mutant("a sum that is added to is given on twice", CounterSums,
            "| ((gives & (turn == self.connection)) if self.dense else 0)", ""),
     name="tally_dense",
-    of="Tally, 3 connections, dense",
+    of="CounterSums, 3 connections, dense",
     depth=1,
 )  # fmt: skip
 @proves(
     "what is added for a connection is given on once, and for no other, and then the tally is idle",
-    lambda: Tally(3, rx=False, fields={"octets": 3}),
-    Mutant("a sum is given on twice", Tally, "& ~(gives << turn)", ""),
-    Mutant("a sum begins with the last one", Tally, "Mux(begins, 0, read.data[name])", "read.data[name]"),
-    Mutant("a sum is given on as that of another connection", Tally, "self.o.payload.connection.eq(turn)",
+    lambda: CounterSums(3, rx=False, fields={"octets": 3}),
+    Mutant("a sum is given on twice", CounterSums, "& ~(gives << turn)", ""),
+    Mutant("a sum begins with the last one", CounterSums, "Mux(begins, 0, read.data[name])", "read.data[name]"),
+    Mutant("a sum is given on as that of another connection", CounterSums, "self.o.payload.connection.eq(turn)",
            "self.o.payload.connection.eq(self.connection)"),
-    Mutant("an increment is lost while a sum is given on", Tally, "takes & free & some", "takes & some"),
-    Mutant("a tally is idle while an increment comes", Tally, "(some.any() | self.adds)", "some.any()"),
+    Mutant("an increment is lost while a sum is given on", CounterSums, "takes & free & some", "takes & some"),
+    Mutant("a tally is idle while an increment comes", CounterSums, "(some.any() | self.adds)", "some.any()"),
     name="tally",
-    of="Tally, 3 connections",
+    of="CounterSums, 3 connections",
     depth=1,
 )  # fmt: skip
 def _(m, tally):

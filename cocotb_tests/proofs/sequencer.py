@@ -3,8 +3,8 @@
 from amaranth.hdl import Mux, Signal
 
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
+from open_rnic.rtl.sequencer.assembler import Program
 from open_rnic.rtl.sequencer.isa import Op, Place
-from open_rnic.rtl.sequencer.program import Program
 from open_rnic.rtl.sequencer.sequencer import Sequencer
 
 

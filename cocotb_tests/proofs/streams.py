@@ -26,6 +26,7 @@ from open_rnic.rtl.memory.native_memory import NativeMemory
 from open_rnic.rtl.memory.ports import Split
 from open_rnic.rtl.memory.wide_reads import WideReads
 from open_rnic.rtl.memory.wide_writes import WideWrites
+from open_rnic.rtl.mpa.counter_sums import CounterSums
 from open_rnic.rtl.mpa.events import EventQueue
 from open_rnic.rtl.mpa.length import LengthFifo
 from open_rnic.rtl.mpa.rx.delineator import Delineator
@@ -40,7 +41,6 @@ from open_rnic.rtl.mpa.rx.train_aligner import TrainAligner
 from open_rnic.rtl.mpa.shared_streams import SharedStreams
 from open_rnic.rtl.mpa.stream_mode import in_turn
 from open_rnic.rtl.mpa.stream_window import StreamWindow
-from open_rnic.rtl.mpa.tally import Tally
 from open_rnic.rtl.mpa.tx.crc_appender import CrcAppender
 from open_rnic.rtl.mpa.tx.crc_lane_appender import LaneAppender
 from open_rnic.rtl.mpa.tx.fence import Fence
@@ -62,7 +62,7 @@ from open_rnic.rtl.rdma.memory import BlockMemory, MemoryHub
 from open_rnic.rtl.rdma.memory_window import MemoryWindow
 from open_rnic.rtl.rdma.realigner import Realigner
 from open_rnic.rtl.rdma.row_queue import RowQueue
-from open_rnic.rtl.rdma.sample_schedule import SampleSchedule
+from open_rnic.rtl.rdma.sample_ring import SampleRing
 from open_rnic.rtl.rdma.sample_writer import SampleWriter
 from open_rnic.rtl.rdma.signal_generator import SignalGenerator
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
@@ -341,8 +341,8 @@ _block(
     "read.en.eq(fetched != kept)",
 )
 _block(
-    lambda: Tally(3, rx=True, fields={"octets": 3}),
-    Tally,
+    lambda: CounterSums(3, rx=True, fields={"octets": 3}),
+    CounterSums,
     "a sum is replaced before its transfer",
     "takes.eq(~self.o.valid | self.o.ready)",
     "takes.eq(1)",
@@ -500,8 +500,8 @@ _block(
     states=lambda reader: fifo_states(reader["due"]) & fifo_states(reader["there"]),
 )
 _block(
-    lambda: SampleSchedule(1, 8),
-    SampleSchedule,
+    lambda: SampleRing(1, 8),
+    SampleRing,
     "the block continues before the transfer",
     "with m.If(self.o.ready):",
     "with m.If(1):",

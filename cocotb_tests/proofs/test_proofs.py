@@ -14,7 +14,8 @@ from open_rnic.rtl.lib.stream import Stage
 
 ROOT = Path(__file__).parents[2]
 # These only connect blocks. The outputs of RxDatapath and TxDatapath are those of in_turn.
-WIRES = {"Through", "TxDatapath", "RxDatapath", "FpduReceiver", "MpaDatapath", "LinkedDatapath", "Net", "Rnic"} | {
+WIRES = {"Through", "TxDatapath", "RxDatapath", "FpduReceiver", "MpaDatapath", "LinkedDatapath", "Net"} | {
+    "SeparateRnic",
     "SharedDatapath",  # its packets are those of LaneAppender and of SharedStreams
     "SharedRnic",
     "Watcher",  # its trains are beats of ReceiveRings

@@ -31,7 +31,7 @@ from open_rnic.rtl.rdma import memory_registers
 from open_rnic.rtl.rdma.registers import RDMA_MAP, Right
 from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.rnic.linked_rnic import LinkedRnic
-from open_rnic.rtl.rnic.rnic import Rnic
+from open_rnic.rtl.rnic.separate_rnic import SeparateRnic
 from open_rnic.rtl.rnic.shared_rnic import SharedRnic
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.words import Command
@@ -55,7 +55,7 @@ class Beside(wiring.Component):
         config = EngineConfig(send_ring=RING, receive_ring=RING)
         options = {"memory": 1 << 14, "period": 8, "samples": Samples.GENERATOR, "station": STATIONS["a"]}
         self.used, self.fresh = (LinkedRnic(connections, config, **options) for _ in range(2))
-        rnic = Rnic if connections == 1 else SharedRnic
+        rnic = SeparateRnic if connections == 1 else SharedRnic
         self.peer = rnic(connections, config, memory=1 << 14, station=STATIONS["b"])
         super().__init__({
             "reset": In(1), "tick": In(1), "differs": Out(4),

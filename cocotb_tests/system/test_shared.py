@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Many connections over one data path: each does what it would do alone (rtl/mpa/shared.py)."""
+"""Many connections over one data path: each does what it would do alone (rtl/mpa/shared_mpa.py)."""
 
 import functools
 import random
@@ -15,7 +15,7 @@ from open_rnic.cocotb_tests.system.test_fence import READ, RESPONSE, SEND, SUNK_
 from open_rnic.host_driver.device import Event, Ulpdu
 from open_rnic.host_driver.mpa.datapath import MpaDatapath as Twin
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
-from open_rnic.rtl.mpa.shared import Sending, SharedMpa, Watched
+from open_rnic.rtl.mpa.shared_mpa import Sending, SharedMpa, Watched
 from open_rnic.rtl.mpa.shared_registers import EVENTS
 from open_rnic.rtl.registers import MAP, EventKind, Model, Role, Rtr
 

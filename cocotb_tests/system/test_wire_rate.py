@@ -38,7 +38,7 @@ from open_rnic.rtl.rdma.registers import BY_NAME as RDMA
 from open_rnic.rtl.rdma.registers import Right
 from open_rnic.rtl.registers import BY_NAME as MPA
 from open_rnic.rtl.rnic.registers import PAGE_BITS
-from open_rnic.rtl.rnic.rnic import Rnic
+from open_rnic.rtl.rnic.separate_rnic import SeparateRnic
 from open_rnic.rtl.rnic.shared_rnic import SharedRnic
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.registers import BY_NAME as PATH
@@ -70,7 +70,7 @@ class Joined(wiring.Component):
     def __init__(self, ring=16384, connections=1, chip=None):
         self.chip = chip
         config = EngineConfig(send_ring=ring, receive_ring=ring)
-        rnic = Rnic if connections == 1 else SharedRnic
+        rnic = SeparateRnic if connections == 1 else SharedRnic
         self.rnics = {
             side: rnic(connections, config, memory=OCTETS, outside=chip is not None, station=STATIONS[side])
             for side in SIDES

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.link.link import Link
 from open_rnic.rtl.link.uart import Uart, check_period
 from open_rnic.rtl.mpa.datapath import MpaDatapath
-from open_rnic.rtl.rdma.block_datapath import BlockRdmaDatapath
+from open_rnic.rtl.rdma.block_ram_datapath import BlockRdmaDatapath
 
 __all__ = ["LinkedDatapath", "UartDatapath"]
 

@@ -9,8 +9,8 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.ports import ports_of
 from open_rnic.rtl.lib.rows import Clear, connection_shape
+from open_rnic.rtl.mpa.counter_sums import Counted
 from open_rnic.rtl.mpa.events import Event
-from open_rnic.rtl.mpa.tally import Counted
 from open_rnic.rtl.registers import BY_NAME, MAP, Access, Cause, DirectionState, EventKind
 from open_rnic.rtl.registers.bus import RegisterBus
 

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu, packet
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape, forget
-from open_rnic.rtl.mpa.shared import Sending
+from open_rnic.rtl.mpa.shared_mpa import Sending
 from open_rnic.rtl.mpa.shared_registers import NumberedEvent
 from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
 from open_rnic.rtl.registers import Cause, DirectionState, EventKind, Verdict

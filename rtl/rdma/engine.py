@@ -11,8 +11,8 @@ from open_rnic.rtl.lib.rows import Clear, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.mpa.rtr import Rtrs
-from open_rnic.rtl.rdma.blocks import Blocks
 from open_rnic.rtl.rdma.command_switch import CommandSwitch
+from open_rnic.rtl.rdma.engine_blocks import EngineBlocks
 from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.receiver import Note
 from open_rnic.rtl.rdma.regions import MAX_REGIONS
@@ -228,7 +228,7 @@ class RdmaEngine(wiring.Component):
 
     def _connection(self, registers, words, settled):
         m = Module()
-        x = Blocks(self)
+        x = EngineBlocks(self)
         x.place(m, self, words)
         control = registers.CONTROL
         refused = Signal()  # a ULPDU, a source or a word: nothing more is received, and the engine sends nothing

@@ -5,8 +5,8 @@ from amaranth.lib import data, wiring
 
 from open_rnic.rtl.lib.rows import Cells, forget
 from open_rnic.rtl.lib.stream import swap_octets
-from open_rnic.rtl.rdma.blocks import Blocks
 from open_rnic.rtl.rdma.command_switch import CommandSwitch
+from open_rnic.rtl.rdma.engine_blocks import EngineBlocks
 from open_rnic.rtl.rdma.receiver import Note
 from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, IDENTITY, RDMA_MAP, VERSION
 from open_rnic.rtl.registers.bank import RegisterBank
@@ -17,7 +17,7 @@ OUTSIDE = ("CONTROL", "LIMITS")  # registers that are not kept by the register b
 _MULPDU = BY_NAME["RDMA_LIMITS"]["mulpdu"].reset
 
 
-class SharedEngine(Blocks):
+class SharedEngine(EngineBlocks):
     """What a :class:`.RdmaEngine` of many connections is made of.
 
     Numbers, and the flags that the host writes, are in LUT RAM (:class:`.Cells`), or in the block RAM of queues; other

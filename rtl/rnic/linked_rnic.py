@@ -21,7 +21,7 @@ from open_rnic.rtl.registers import of_connections, words_of
 from open_rnic.rtl.registers.bank import RegisterBank
 from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 from open_rnic.rtl.rnic.registers import IDENTITY, MAC_PAGE, PAGE_BITS, RNIC_MAP, RNIC_PAGE, VERSION
-from open_rnic.rtl.rnic.rnic import Rnic
+from open_rnic.rtl.rnic.separate_rnic import SeparateRnic
 from open_rnic.rtl.rnic.shared_rnic import SharedRnic
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 
@@ -32,22 +32,22 @@ _REGIONS = 64  # of each of many connections
 
 
 class LinkedRnic(wiring.Component):
-    """An :class:`.Rnic` with block RAM, or a :class:`.SharedRnic`, whose host is at the other end of a link.
+    """A :class:`.SeparateRnic` with block RAM, or a :class:`.SharedRnic`, whose host is at the other end of a link.
 
     ::
 
-        rx_frames ▸ Rnic ◂▸ StreamWindow ◂▸ Link ◂▸ DatagramPort ◂▸ UDP of the same Rnic
+        rx_frames ▸ SeparateRnic ◂▸ StreamWindow ◂▸ Link ◂▸ DatagramPort ◂▸ UDP of the same SeparateRnic
         tx_frames ◂                              ◂▸ Uart ◂▸ rx, tx
 
-    The address of a register is that of :class:`.Rnic`; the pages of :data:`.RNIC_MAP` and of the Ethernet port are at
-    the end. A page that does not exist reads as 0. A response leaves through the port, UDP or UART, at which the latest
-    frame has ended.
+    The address of a register is that of :class:`.SeparateRnic`; the pages of :data:`.RNIC_MAP` and of the Ethernet port
+    are at the end. A page that does not exist reads as 0. A response leaves through the port, UDP or UART, at which the
+    latest frame has ended.
 
     Parameters
     ----------
     connections, config, memory, outside, samples, station
-        See :class:`.Rnic`. With ``config.memory``, the rings of TCP lie behind memory ports; only for more than one
-        connection.
+        See :class:`.SeparateRnic`. With ``config.memory``, the rings of TCP lie behind memory ports; only for more than
+        one connection.
     period : length of a bit of the UART in clock cycles
     size : octets of the memory for a frame of the link, at most 1024
 
@@ -57,7 +57,7 @@ class LinkedRnic(wiring.Component):
         The streams, registers and interrupt of an :class:`.EthernetPort`.
     tick : In, 1 bit
         A pulse each millisecond.
-    samples : of :class:`.Rnic`
+    samples : of :class:`.SeparateRnic`
     rx : In, 1 bit
     tx : Out, 1 bit
         The wires of the UART.
@@ -86,7 +86,7 @@ class LinkedRnic(wiring.Component):
         self.rnic = (
             SharedRnic(connections, config, regions=_REGIONS, **options)
             if self.is_shared
-            else Rnic(connections, config, **options)
+            else SeparateRnic(connections, config, **options)
         )
         self._outside = outside
         self.link = Link(1, size=size, address_bits=16, crc_bits=4)

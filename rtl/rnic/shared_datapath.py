@@ -8,10 +8,10 @@ from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu, packet
 from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.lib.rows import Cells, connection_shape, forget
 from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer
-from open_rnic.rtl.mpa.shared import SharedMpa
+from open_rnic.rtl.mpa.shared_mpa import SharedMpa
 from open_rnic.rtl.mpa.shared_streams import SharedStreams
 from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
-from open_rnic.rtl.rdma.block_datapath import WINDOW_PAGE
+from open_rnic.rtl.rdma.block_ram_datapath import WINDOW_PAGE
 from open_rnic.rtl.rdma.datapath import ENGINE_PAGE
 from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.memory import add_memory, check_memory, memory_members

@@ -11,7 +11,7 @@ from open_rnic.rtl.rdma.memory import memory_members
 from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 from open_rnic.rtl.rnic.registers import PAGE_BITS
-from open_rnic.rtl.rnic.rnic import join
+from open_rnic.rtl.rnic.separate_rnic import join
 from open_rnic.rtl.rnic.shared_datapath import SharedDatapath
 from open_rnic.rtl.rnic.watcher import Tag
 from open_rnic.rtl.tcp.config import EngineConfig, Station
@@ -29,7 +29,7 @@ _OF_PATH = (
 class SharedRnic(wiring.Component):
     """A :class:`.NetworkPath` and a :class:`.SharedDatapath`, which serves all connections.
 
-    The registers are pages of 1 KiB, as in :class:`.Rnic`, with those of the memory and of the streams.
+    The registers are pages of 1 KiB, as in :class:`.SeparateRnic`, with those of the memory and of the streams.
 
     Parameters
     ----------
@@ -37,14 +37,14 @@ class SharedRnic(wiring.Component):
     memory : octets of memory, a power of 2
     outside : it is no block RAM, but lies behind the port ``memory``
     config, samples, station, udp_ports
-        See :class:`.Rnic`. With ``config.memory``, the rings of TCP lie behind memory ports.
+        See :class:`.SeparateRnic`. With ``config.memory``, the rings of TCP lie behind memory ports.
     options
         See :class:`.SharedDatapath`.
 
     Members
     -------
     tick, rx_frames, tx_frames, udp_rx, udp_tx, bus, irq, rdma_irq
-        See :class:`.Rnic`.
+        See :class:`.SeparateRnic`.
     waits : Out, ``connections`` bits
         A received word waits for the host.
     receive_memory, receive_memory_failed, send_memory, send_memory_failed : :func:`.ring_members`

@@ -11,7 +11,7 @@ from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape, forget
 from open_rnic.rtl.lib.stream import swap_octets
-from open_rnic.rtl.mpa.shared import Watched
+from open_rnic.rtl.mpa.shared_mpa import Watched
 from open_rnic.rtl.mpa.shared_streams import Word, Words
 from open_rnic.rtl.registers import DirectionState
 from open_rnic.rtl.tcp.receive_ring import shown_octets

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from open_rnic.rtl.sequencer.assembler import Program
 from open_rnic.rtl.sequencer.isa import (
     CONSTANTS,
     HEADER,
@@ -18,7 +19,6 @@ from open_rnic.rtl.sequencer.isa import (
     evaluate,
     taken,
 )  # fmt: skip
-from open_rnic.rtl.sequencer.program import Program
 
 __all__ = ["Interpreter"]
 

@@ -6,8 +6,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
+from open_rnic.rtl.sequencer.assembler import Program
 from open_rnic.rtl.sequencer.isa import ADDRESSES, CONSTANTS, HEADER, INDEX, PORTS, QUEUE, QUEUED, Op
-from open_rnic.rtl.sequencer.program import Program
 from open_rnic.rtl.sequencer.rom import Rom
 
 __all__ = ["Sequencer"]

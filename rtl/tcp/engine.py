@@ -16,8 +16,8 @@ from open_rnic.rtl.sequencer.sequencer import Sequencer
 from open_rnic.rtl.tcp.builder import Builder
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.loader import Loader
+from open_rnic.rtl.tcp.microcode import tcp_program
 from open_rnic.rtl.tcp.pieces import Pieces
-from open_rnic.rtl.tcp.program import tcp_program
 from open_rnic.rtl.tcp.receive_ring import ReceiveRings, shown_octets
 from open_rnic.rtl.tcp.ring_memory import ring_members
 from open_rnic.rtl.tcp.send_ring import SendRings

@@ -12,7 +12,7 @@ from open_rnic.cocotb_tests.harness import Part, bench, never, pauses, simulate,
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, Engine, cut_tagged, request
 from open_rnic.host_driver.ddp import Opcode, ReadRequest
-from open_rnic.rtl.rdma.block_datapath import WINDOW_PAGE
+from open_rnic.rtl.rdma.block_ram_datapath import WINDOW_PAGE
 from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.memory_registers import BY_NAME
 from open_rnic.rtl.rdma.memory_window import MemoryWindow

@@ -15,7 +15,7 @@ from open_rnic.cocotb_tests.plugins.lengths import shortened, widths
 from open_rnic.host_driver.devices.sim.slow_memory import SlowMemory
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.formats.opcodes import Opcode
-from open_rnic.rtl.mpa.shared import Watched
+from open_rnic.rtl.mpa.shared_mpa import Watched
 from open_rnic.rtl.rnic.watcher import Tag, Watcher
 from open_rnic.rtl.tcp.config import RingMemory
 from open_rnic.rtl.tcp.receive_ring import ReceiveRings

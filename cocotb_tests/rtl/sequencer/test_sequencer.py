@@ -6,9 +6,9 @@ import pytest
 from amaranth.sim import Simulator
 
 from open_rnic.cocotb_tests.plugins.lengths import shortened
+from open_rnic.rtl.sequencer.assembler import Program, ProgramError
 from open_rnic.rtl.sequencer.interpreter import Interpreter
 from open_rnic.rtl.sequencer.isa import HEADER, INDEX, PORTS, QUEUED, ROW, SCRATCH, Op, Place
-from open_rnic.rtl.sequencer.program import Program, ProgramError
 from open_rnic.rtl.sequencer.sequencer import Sequencer
 
 CONNECTIONS = 4

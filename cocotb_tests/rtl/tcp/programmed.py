@@ -9,7 +9,7 @@ from open_rnic.host_driver.tcp.segment import Segment
 from open_rnic.rtl.sequencer.interpreter import Interpreter
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.engine import HEADER
-from open_rnic.rtl.tcp.program import tcp_program
+from open_rnic.rtl.tcp.microcode import tcp_program
 from open_rnic.rtl.tcp.words import SegmentBit, State, port, row, segment, t
 
 MASK = 0xFFFF_FFFF

@@ -12,7 +12,7 @@ import z3
 
 from open_rnic.rtl.sequencer.isa import CONSTANTS, IMMEDIATE, Op
 from open_rnic.rtl.tcp.config import EngineConfig
-from open_rnic.rtl.tcp.program import tcp_program
+from open_rnic.rtl.tcp.microcode import tcp_program
 from open_rnic.rtl.tcp.words import port, row, t
 
 RINGS = [2048, 8192, 65536]

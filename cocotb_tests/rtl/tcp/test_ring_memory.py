@@ -18,7 +18,7 @@ from open_rnic.rtl.lib.buses import Axi4
 from open_rnic.rtl.rdma.axi_memory import AxiMemory
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
 from open_rnic.rtl.rnic.linked_rnic import LinkedRnic
-from open_rnic.rtl.rnic.rnic import Rnic
+from open_rnic.rtl.rnic.separate_rnic import SeparateRnic
 from open_rnic.rtl.tcp.config import EngineConfig, RingMemory
 from open_rnic.rtl.tcp.engine import TcpEngine
 from open_rnic.rtl.tcp.path import NetworkPath
@@ -100,7 +100,7 @@ def test_unsuitable_places_of_rings_are_rejected(memory, message):
 
 def test_an_rnic_without_ports_for_the_memory_of_its_rings_is_rejected():
     config = EngineConfig(memory=RingMemory())
-    with pytest.raises(ValueError, match="an Rnic has the rings of TCP in block RAM"):
-        Rnic(2, config)
+    with pytest.raises(ValueError, match="a SeparateRnic has the rings of TCP in block RAM"):
+        SeparateRnic(2, config)
     with pytest.raises(ValueError, match="for more than one connection"):
         LinkedRnic(1, config, memory=4096, period=8)

@@ -8,14 +8,14 @@ from open_rnic.host_driver.devices.sim import layout
 from open_rnic.host_driver.devices.sim.path import ticks
 from open_rnic.host_driver.devices.sim.rdma import SIZES
 from open_rnic.host_driver.devices.sim.rings import Simulated
-from open_rnic.rtl.rnic.rnic import Rnic
+from open_rnic.rtl.rnic.separate_rnic import SeparateRnic
 from open_rnic.rtl.tcp.config import EngineConfig
 
 
 class SimulatedRnic(Simulated):
-    """An ``rtl.rnic.rnic.Rnic``."""
+    """An ``rtl.rnic.separate_rnic.Rnic``."""
 
-    def __init__(self, rnic: Rnic):
+    def __init__(self, rnic: SeparateRnic):
         self._rnic = rnic
         super().__init__(layout.rnic(rnic.connections, rdma=rnic.has_rdma))
 
@@ -40,4 +40,4 @@ class SimulatedRnic(Simulated):
 def make(connections: str, ring: str, rdma: str = "") -> SimulatedRnic:
     """Return an RNIC of ``connections`` connections, with rings of ``ring`` octets each way; with engines if "rdma"."""
     config = EngineConfig(send_ring=int(ring), receive_ring=int(ring))
-    return SimulatedRnic(Rnic(int(connections), config, rdma=SIZES if rdma else None))
+    return SimulatedRnic(SeparateRnic(int(connections), config, rdma=SIZES if rdma else None))

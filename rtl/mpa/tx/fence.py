@@ -13,8 +13,8 @@ from open_rnic.rtl.lib.stream import ReadyBuffer
 from open_rnic.rtl.mpa.events import Event, report
 from open_rnic.rtl.mpa.rtr import Report
 from open_rnic.rtl.mpa.settings import SendSettings
+from open_rnic.rtl.mpa.tx.fence_visits import Visits
 from open_rnic.rtl.mpa.tx.rtr_generator import RtrGenerator, Ulpdu
-from open_rnic.rtl.mpa.tx.visits import Visits
 from open_rnic.rtl.registers import Cause, EventKind, Model, Role, Rtr
 
 __all__ = ["Fence", "Passes"]

@@ -20,7 +20,7 @@ from open_rnic.rtl.mpa.rx.markers import ChunkPacker
 from open_rnic.rtl.mpa.rx.mode_switch import RxModeSwitch
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward
-from open_rnic.rtl.mpa.shared import SharedMpa
+from open_rnic.rtl.mpa.shared_mpa import SharedMpa
 from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 from open_rnic.rtl.mpa.tx.datapath import TxDatapath
 from open_rnic.rtl.mpa.tx.fence import Fence

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.rows import connection_shape
 
-__all__ = ["Counted", "Tally"]
+__all__ = ["Counted", "CounterSums"]
 
 _BITS = {"octets": 20, "fpdus": 12, "markers": 12, "crc_errors": 12, "stalls": 20}
 
@@ -19,7 +19,7 @@ class Counted(data.StructLayout):
         super().__init__({"connection": connection_shape(connections), "rx": 1, **_BITS})
 
 
-class Tally(wiring.Component):
+class CounterSums(wiring.Component):
     """Sums in LUT RAM, a row for each connection, which are given on in turn.
 
     An FPDU of a few lanes takes less time than adding to several counters of 64 bits in one memory, but rows are added

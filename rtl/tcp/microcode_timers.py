@@ -1,9 +1,9 @@
 """The program for timers, at each tick."""
 
-from open_rnic.rtl.sequencer.program import Program
+from open_rnic.rtl.sequencer.assembler import Program
 from open_rnic.rtl.tcp.config import EngineConfig
-from open_rnic.rtl.tcp.program_receive import write_since
-from open_rnic.rtl.tcp.program_send import PLAIN
+from open_rnic.rtl.tcp.microcode_receive import write_since
+from open_rnic.rtl.tcp.microcode_send import PLAIN
 from open_rnic.rtl.tcp.words import Bit, Reason, State, row, t
 
 __all__ = ["write_timers"]

@@ -1,9 +1,9 @@
 """The program for segments that leave: which, and when."""
 
+from open_rnic.rtl.sequencer.assembler import Program
 from open_rnic.rtl.sequencer.isa import QUEUED
-from open_rnic.rtl.sequencer.program import Program
 from open_rnic.rtl.tcp.config import EngineConfig
-from open_rnic.rtl.tcp.program_receive import RANGES, write_since
+from open_rnic.rtl.tcp.microcode_receive import RANGES, write_since
 from open_rnic.rtl.tcp.words import Bit, SegmentBit, State, port, row, t
 
 __all__ = ["write_place", "write_send"]

@@ -2,8 +2,8 @@
 
 from itertools import pairwise
 
+from open_rnic.rtl.sequencer.assembler import Program
 from open_rnic.rtl.sequencer.isa import QUEUED, Place
-from open_rnic.rtl.sequencer.program import Program
 from open_rnic.rtl.tcp.config import EngineConfig
 from open_rnic.rtl.tcp.words import Bit, Reason, SegmentBit, State, port, row, segment, t
 

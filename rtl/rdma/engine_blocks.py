@@ -14,10 +14,10 @@ from open_rnic.rtl.rdma.shared_loader import SharedLoader
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
 from open_rnic.rtl.registers import Rtr
 
-__all__ = ["Blocks"]
+__all__ = ["EngineBlocks"]
 
 
-class Blocks:
+class EngineBlocks:
     """The blocks of an engine of one connection, or of many."""
 
     def __init__(self, engine):

@@ -1,10 +1,10 @@
 """The program for the user of a connection: commands of the host, octets queued and taken at the streams."""
 
+from open_rnic.rtl.sequencer.assembler import Program
 from open_rnic.rtl.sequencer.isa import QUEUE, QUEUED
-from open_rnic.rtl.sequencer.program import Program
 from open_rnic.rtl.tcp.config import EngineConfig
-from open_rnic.rtl.tcp.program_receive import RANGES
-from open_rnic.rtl.tcp.program_send import PLAIN, write_place
+from open_rnic.rtl.tcp.microcode_receive import RANGES
+from open_rnic.rtl.tcp.microcode_send import PLAIN, write_place
 from open_rnic.rtl.tcp.words import Bit, Command, Reason, SegmentBit, State, port, row, t
 
 __all__ = ["write_user"]

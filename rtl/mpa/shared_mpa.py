@@ -9,13 +9,13 @@ from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Clear, block_ram, connection_shape
 from open_rnic.rtl.lib.stream import Fifo, LateFifo, Stage
+from open_rnic.rtl.mpa.counter_sums import CounterSums
 from open_rnic.rtl.mpa.rtr import Rtrs
 from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward, check_store
 from open_rnic.rtl.mpa.settings import RtrSettings
 from open_rnic.rtl.mpa.shared_registers import NumberedEvent, SharedRegisters
-from open_rnic.rtl.mpa.tally import Tally
 from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence, Passes
 from open_rnic.rtl.mpa.tx.framer import FpduFramer
@@ -271,7 +271,7 @@ class SharedMpa(wiring.Component):
         """
         bits = {field: len(Value.cast(value)) for field, value in fields.items()}
         dense = self.lanes > 1
-        m.submodules[f"{name}_counts"] = tally = Tally(self.connections, rx=rx, fields=bits, dense=dense)
+        m.submodules[f"{name}_counts"] = tally = CounterSums(self.connections, rx=rx, fields=bits, dense=dense)
         m.d.comb += [
             tally.adds.eq(adds),
             tally.connection.eq(connection),

@@ -10,7 +10,7 @@ from open_rnic.rtl.sequencer.interpreter import Interpreter
 from open_rnic.rtl.sequencer.isa import ADDRESSES
 from open_rnic.rtl.sequencer.rom import REST
 from open_rnic.rtl.tcp.config import EngineConfig
-from open_rnic.rtl.tcp.program import ENTRIES, tcp_program
+from open_rnic.rtl.tcp.microcode import ENTRIES, tcp_program
 from open_rnic.rtl.tcp.words import Bit, Command, Reason, State, port, row, t
 
 STEPS = 10_000

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.mpa.datapath import MpaDatapath
-from open_rnic.rtl.rdma.block_datapath import BlockRdmaDatapath
+from open_rnic.rtl.rdma.block_ram_datapath import BlockRdmaDatapath
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.sampling import Samples
@@ -20,7 +20,7 @@ from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.path import NetworkPath
 from open_rnic.rtl.tcp.path_control import PathControl
 
-__all__ = ["Rnic", "join"]
+__all__ = ["SeparateRnic", "join"]
 
 
 def _datapath(rdma: Mapping[str, int] | None, memory: int, samples: Samples | None, outside: bool):
@@ -44,7 +44,7 @@ def join(m: Module, path, control) -> None:
     ]
 
 
-class Rnic(wiring.Component):
+class SeparateRnic(wiring.Component):
     """A :class:`.NetworkPath` with an :class:`.MpaDatapath` for each connection, 32 bits wide.
 
     ::
@@ -98,9 +98,9 @@ class Rnic(wiring.Component):
                  station: Station | None = None, udp_ports: Iterable[int] = (),
                  outside: bool = False):  # fmt: skip
         if config is not None and config.memory is not None:
-            raise ValueError("an Rnic has the rings of TCP in block RAM; a SharedRnic may have them outside")
+            raise ValueError("a SeparateRnic has the rings of TCP in block RAM; a SharedRnic may have them outside")
         if samples is not None and (connections > 1 or not memory):
-            raise ValueError("an Rnic has samples with memory and one connection; a SharedRnic with several")
+            raise ValueError("a SeparateRnic has samples with memory and one connection; a SharedRnic with several")
         self.path = NetworkPath(connections, config, udp_ports=udp_ports)
         self.connections = connections
         self.station = station

@@ -4,12 +4,12 @@ Each event has an entry, which ends with WAIT. Segments leave only at the entry 
 received segment never waits for transmission; the exceptions are resets and challenge ACKs, which need no payload.
 """
 
-from open_rnic.rtl.sequencer.program import Program
+from open_rnic.rtl.sequencer.assembler import Program
 from open_rnic.rtl.tcp.config import EngineConfig
-from open_rnic.rtl.tcp.program_receive import write_receive
-from open_rnic.rtl.tcp.program_send import write_send
-from open_rnic.rtl.tcp.program_timers import write_timers
-from open_rnic.rtl.tcp.program_user import write_user
+from open_rnic.rtl.tcp.microcode_receive import write_receive
+from open_rnic.rtl.tcp.microcode_send import write_send
+from open_rnic.rtl.tcp.microcode_timers import write_timers
+from open_rnic.rtl.tcp.microcode_user import write_user
 
 __all__ = ["ENTRIES", "tcp_program"]
 
