@@ -106,20 +106,19 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture
 def rnic(capsys, tmp_path):
-    """Run a command in this process; returns the exit status, the lines on standard output, and standard error."""
+    """Run a command in this process; returns the exit status, standard output, and standard error."""
 
-    def run(*arguments: str, lines: list[str] | str = "") -> tuple[int, list[str], str]:
+    def run(*arguments: object, lines: list[str] | str = "") -> tuple[int, str, str]:
         given = tmp_path / "given"
         given.write_text(lines if isinstance(lines, str) else "".join(f"{line}\n" for line in lines))
         kept = os.dup(0)
         try:
             with given.open() as file:
                 os.dup2(file.fileno(), 0)
-            status = cli.run(arguments)
+            status = cli.run([str(each) for each in arguments])
         finally:
             os.dup2(kept, 0)
             os.close(kept)
-        out, err = capsys.readouterr()
-        return status, out.splitlines(), err
+        return status, *capsys.readouterr()
 
     return run

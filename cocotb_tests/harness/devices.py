@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
-from open_rnic.host_driver.rdma import manager, memory
+from open_rnic.host_driver.rdma import manager, memory, rping
 from open_rnic.rtl.registers import Verdict
 
 STREAM_ONLY = 0xFFFF_FFFF  # octets of stream mode: more than any test sends
@@ -23,6 +23,12 @@ async def closing(*ends):
         await asyncio.gather(*(end.abort() for end in ends))
         raise
     await asyncio.gather(*(end.close() for end in ends))
+
+
+async def answer_pings(listener):
+    """Accept a connection, answer its pings to the end, and return their number."""
+    async with await (await listener.request()).accept() as connection:
+        return await rping.server(connection)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import IPv4Interface
 
+from open_rnic.cocotb_tests.harness.devices import answer_pings
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.soaks.case import Case
 from open_rnic.host_driver import rdma
@@ -166,12 +167,7 @@ class Network:
         config = Config(Role.RESPONDER, timeout=HANG)
         listening = rdma.listen(str(STATION.ip), PORT, config, device=tcp.open_device, tcp=tcp)
         async with await listening as listener:
-
-            async def serve():
-                async with await (await listener.request()).accept() as connection:
-                    return await rping.server(connection)
-
-            serving = asyncio.ensure_future(serve())
+            serving = asyncio.ensure_future(answer_pings(listener))
             config = Config(Role.INITIATOR, timeout=HANG)
             async with await rdma.connect(str(STATION.ip), PORT, config, tcp=self.peer) as connection:
                 yield connection

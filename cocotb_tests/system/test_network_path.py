@@ -5,6 +5,7 @@ from ipaddress import IPv4Interface
 
 import pytest
 
+from open_rnic.cocotb_tests.harness.devices import answer_pings
 from open_rnic.cocotb_tests.host_driver.tcp.linux import (
     LINUX,
     MAC,
@@ -107,12 +108,7 @@ async def test_rping_runs_over_two_paths_that_a_lossy_pipe_joins():
         EngineTcp(other, addresses[1].ip) as server,
         await rdma.listen(TWIN, rping.PORT, responder, tcp=server) as listener,
     ):
-
-        async def serve():
-            async with await (await listener.request()).accept() as connection:
-                return await rping.server(connection)
-
-        serving = asyncio.create_task(serve())
+        serving = asyncio.create_task(answer_pings(listener))
         async with await rdma.connect(TWIN, rping.PORT, initiator, tcp=client) as connection:
             assert await rping.client(connection, count=5, size=4000, validate=True) == 5
         assert await serving == 5

@@ -6,6 +6,7 @@ from ipaddress import IPv4Interface
 
 import pytest
 
+from open_rnic.cocotb_tests.harness.devices import answer_pings
 from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import exercise
 from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.cocotb_tests.plugins.limits import HANG
@@ -70,12 +71,7 @@ async def test_rping_runs_over_two_rnics_that_a_lossy_pipe_joins():
         two_rnics(Faults(drop=0.01)) as (client, server),
         await rdma.listen(str(OTHER.ip), rping.PORT, RESPONDER, device=server.open_device, tcp=server) as listener,
     ):
-
-        async def serve():
-            async with await (await listener.request()).accept() as connection:
-                return await rping.server(connection)
-
-        serving = asyncio.create_task(serve())
+        serving = asyncio.create_task(answer_pings(listener))
         connecting = rdma.connect(str(OTHER.ip), rping.PORT, INITIATOR, device=client.open_device, tcp=client)
         async with await connecting as connection:
             assert isinstance(connection._stream, OffloadStream)

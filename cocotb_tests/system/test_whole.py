@@ -12,7 +12,7 @@ from ipaddress import IPv4Interface
 import pytest
 
 from open_rnic.cocotb_tests.harness.commands import RNIC
-from open_rnic.cocotb_tests.harness.devices import closing
+from open_rnic.cocotb_tests.harness.devices import answer_pings, closing
 from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.plugins.system_packages import TAP, needs
@@ -76,12 +76,7 @@ async def ping(server, server_address, client, *, passive=None, active=None):
     """Ping 3 times between two ends; returns the kind of the client's stream."""
     listening = rdma.listen(server_address, 0, RESPONDER, device=passive or rdma.software, tcp=server)
     async with await listening as listener:
-
-        async def serve():
-            async with await (await listener.request()).accept() as connection:
-                return await rping.server(connection)
-
-        serving = asyncio.create_task(serve())
+        serving = asyncio.create_task(answer_pings(listener))
         place = server_address, listener.address[1]
         async with await connect(*place, active or rdma.software, client) as connection:
             kind = type(connection._stream)

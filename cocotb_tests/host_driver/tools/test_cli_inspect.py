@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from open_rnic.cocotb_tests.harness.link_model import DeviceModel
-from open_rnic.cocotb_tests.host_driver.tools.test_cli_rdma import rnic  # noqa: F401 -- a fixture
 from open_rnic.host_driver.devices.udp.driver import MAC, PATH, RNIC
 from open_rnic.rtl.rnic import registers as rnic_registers
 
@@ -73,7 +72,7 @@ def board():
     os.close(master)
 
 
-def test_the_port_of_a_board_is_shown_through_its_uart(rnic, board):  # noqa: F811
+def test_the_port_of_a_board_is_shown_through_its_uart(rnic, board):
     status, out, err = rnic("inspect", f"serial:{board[0]}")
     assert (status, err) == (0, "")
     lines = [line.split(maxsplit=1) for line in out.splitlines()]
@@ -92,7 +91,7 @@ def test_the_port_of_a_board_is_shown_through_its_uart(rnic, board):  # noqa: F8
     assert "path RX_IGNORED 78" in out.splitlines()
 
 
-def test_the_port_of_a_board_is_written_as_json(rnic, board):  # noqa: F811
+def test_the_port_of_a_board_is_written_as_json(rnic, board):
     status, out, _ = rnic("inspect", f"serial:{board[0]}", "--json")
     assert status == 0
     found = json.loads(out)
@@ -101,7 +100,7 @@ def test_the_port_of_a_board_is_written_as_json(rnic, board):  # noqa: F811
     assert [phy["address"] for phy in found["phys"]] == [0, 7]
 
 
-def test_another_design_is_reported(rnic, board):  # noqa: F811
+def test_another_design_is_reported(rnic, board):
     dict.__setitem__(board[1].registers, RNIC.address("RNIC_IDENTITY") // 4, 0x12345678)
     status, _, err = rnic("inspect", f"serial:{board[0]}")
     assert (status, err) == (1, "rnic: RNIC_IDENTITY is 0x12345678, not 0x524e4931: another design\n")
@@ -117,14 +116,14 @@ def test_another_design_is_reported(rnic, board):  # noqa: F811
         ("udp:127.0.0.1:9", 1, "127.0.0.1 port 9: no answer (Connection refused)"),
     ],
 )
-def test_a_device_that_cannot_be_inspected_is_reported_in_one_line(rnic, device, status, said):  # noqa: F811
+def test_a_device_that_cannot_be_inspected_is_reported_in_one_line(rnic, device, status, said):
     found, out, err = rnic("inspect", device)
     assert (found, out) == (status, "")
     assert err.startswith(f"rnic: {said}")
     assert err.count("\n") == 1
 
 
-def test_the_help_and_the_page_say_the_same_of_the_program_that_operates_the_board(rnic):  # noqa: F811
+def test_the_help_and_the_page_say_the_same_of_the_program_that_operates_the_board(rnic):
     words = "takes the board over: a program that operates it ends with an error. The board's connections go on"
     for text in (rnic("inspect", "--help")[1], (ROOT / "docs" / "maker.md").read_text()):
         assert f"{words} without it, until the next program opens the board and aborts them." in " ".join(text.split())

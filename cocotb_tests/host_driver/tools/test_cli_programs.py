@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from open_rnic.cocotb_tests.host_driver.tools.test_cli_rdma import rnic, running  # noqa: F401 -- a fixture
+from open_rnic.cocotb_tests.host_driver.tools.test_cli_rdma import running
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.devices.software import SoftwareDevice
@@ -29,7 +29,7 @@ def serving(*arguments):
 
 
 @pytest.mark.parametrize("test", shortened("test_perftest.py has all programs, in one process", 2, ProgramName))
-def test_perftest_works_with_itself(rnic, test):  # noqa: F811
+def test_perftest_works_with_itself(rnic, test):
     options = [test.value, "-s", 100, "-n", 7]
     with serving("perftest", *options) as (server, port):
         status, out, err = rnic("perftest", *options, "127.0.0.1", "-p", port, "--offload", "none")
@@ -40,7 +40,7 @@ def test_perftest_works_with_itself(rnic, test):  # noqa: F811
         assert out.startswith("7 messages of 100 octets: ")
 
 
-def test_perftest_names_what_must_be_the_same_if_the_connection_ends(rnic):  # noqa: F811
+def test_perftest_names_what_must_be_the_same_if_the_connection_ends(rnic):
     with serving("perftest", "ib_send_bw", "-s", 100, "-n", 7) as (server, port):
         status, _, err = rnic("perftest", "ib_send_bw", "-s", 200, "-n", 7, "127.0.0.1", "-p", port)
         assert status in (1, 4)
@@ -52,7 +52,7 @@ def test_the_command_knows_all_tests():
     assert [each.value for each in ProgramName] == list(Program)
 
 
-def test_rcopy_works_with_itself(rnic, tmp_path):  # noqa: F811
+def test_rcopy_works_with_itself(rnic, tmp_path):
     source, folder = tmp_path / "source", tmp_path / "served"
     source.write_bytes(bytes(range(256)) * 1000)
     folder.mkdir()
@@ -70,7 +70,7 @@ def test_rcopy_works_with_itself(rnic, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("wraps", ["table", "buffer"])
-def test_rcopy_serves_the_next_client_after_one_whose_memory_wraps(rnic, tmp_path, wraps):  # noqa: F811
+def test_rcopy_serves_the_next_client_after_one_whose_memory_wraps(rnic, tmp_path, wraps):
     table, buffer = (2**64 - 1 if wraps == each else 0 for each in ("table", "buffer"))
     places = struct.pack(">QIIQII", table, 1, 2, buffer, 2, 65536)
     hostile = Config(rdma.Role.INITIATOR, private_data=struct.pack(">BBH4x", 1, 2, 384) + places)
@@ -112,7 +112,7 @@ def test_whatever_a_connection_raises_is_one_line_and_the_others_go_on(capsys):
 
 
 @pytest.mark.parametrize("program", ["rstream", "riostream"])
-def test_streams_work_with_themselves(rnic, program):  # noqa: F811
+def test_streams_work_with_themselves(rnic, program):
     options = [program, "-S", 300, "-C", 4, "-I", 2, "--verify"]
     with serving(*options) as (server, port):
         status, out, err = rnic(*options, "-s", "127.0.0.1", "-p", port)
@@ -154,7 +154,7 @@ def test_streams_work_with_themselves(rnic, program):  # noqa: F811
         (["riostream", "-s", "127.0.0.1", "--bind", "127.0.0.1"], 2, "--bind 127.0.0.1 is for a server"),
     ],
 )
-def test_an_impossible_command_is_rejected_in_one_line(rnic, arguments, status, what):  # noqa: F811
+def test_an_impossible_command_is_rejected_in_one_line(rnic, arguments, status, what):
     got, out, err = rnic(*arguments)
     assert (got, out) == (status, "")
     assert what in err
@@ -224,12 +224,12 @@ async def test_memory_of_the_device_itself_is_shared_and_not_copied():
         assert await memory.read() == bytes(995) + b"12345"
 
 
-def test_memory_without_octets_is_refused(rnic):  # noqa: F811
+def test_memory_without_octets_is_refused(rnic):
     status, _, err = rnic("memory", "--octets", 0)
     assert (status, err) == (2, f"rnic: --octets must be 1 to {1 << 30}, not 0\n")
 
 
-def test_samples_of_a_simulated_device_arrive_in_order_one_peer_after_the_other(rnic):  # noqa: F811
+def test_samples_of_a_simulated_device_arrive_in_order_one_peer_after_the_other(rnic):
     async def read(port):
         async with await SampleReader.connect("127.0.0.1", port, octets=4096) as reader:
             return [number async for block in reader for (number,) in struct.iter_unpack("<I", block.octets)]
@@ -260,6 +260,6 @@ def test_samples_of_a_simulated_device_arrive_in_order_one_peer_after_the_other(
         (["--device", "simulated", "--period", 0], "--period must be 1 to 4294967295, not 0"),
     ],
 )
-def test_samples_that_no_device_can_give_are_refused(rnic, arguments, message):  # noqa: F811
+def test_samples_that_no_device_can_give_are_refused(rnic, arguments, message):
     status, _, err = rnic("samples", *arguments)
     assert (status, err) == (2, f"rnic: {message}\n")

@@ -22,21 +22,8 @@ from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.rdma import Access, Fault
 from open_rnic.host_driver.rdma.rping import ping_data
-from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.cli.endpoint import peer_of
 from open_rnic.rtl.registers import Role
-
-
-@pytest.fixture
-def rnic(capsys):
-    """Run a command in this process; returns the exit status, standard output and standard error."""
-
-    def run(*arguments):
-        status = cli.run([str(each) for each in arguments])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
 
 
 class Process(Command):

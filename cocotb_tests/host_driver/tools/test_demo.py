@@ -24,18 +24,6 @@ from open_rnic.rtl.registers import Role
 SOFTWARE = ["demo", "--device", "software"]
 
 
-@pytest.fixture
-def rnic(capsys):
-    """Run a command in this process; returns the exit status, standard output and standard error."""
-
-    def run(*arguments):
-        status = cli.run([str(each) for each in arguments])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
-
-
 def test_the_demo_verifies_every_octet(rnic):
     status, out, err = rnic(*SOFTWARE, "--size", "100K")
     assert (status, err) == (0, "")
