@@ -38,8 +38,8 @@ class TcpConfig:
     """How long octets are retransmitted without an answer. RFC 9293 §3.8.3: 100 s or more; Linux: 924 s."""
     syn_tries: int = 6
     """How often a SYN is sent (RFC 9293 §3.8.3 asks for 3 minutes or more; with these RTOs, 63 s)."""
-    half_open: int = 1000
-    """How long a peer has to answer a SYN+ACK, if another one wants its place."""
+    half_open: int = 3000
+    """How long a peer has to answer a SYN+ACK, if another one wants its place: the first repeat and its answer fit."""
     time_wait: int = 60_000
     """2 MSL (RFC 9293 §3.4.1)."""
     fin_wait_2: int = 60_000

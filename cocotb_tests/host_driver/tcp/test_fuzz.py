@@ -12,6 +12,7 @@ from open_rnic.cocotb_tests.soaks.faults import forged
 from open_rnic.host_driver.tcp.config import TcpConfig
 from open_rnic.host_driver.tcp.endpoint import Endpoint
 from open_rnic.host_driver.tcp.segment import Flag, Segment, SegmentError
+from open_rnic.host_driver.tcp.states import State
 
 COUNT = 2_000  # segments a seed
 
@@ -76,16 +77,28 @@ def test_two_ends_whose_numbers_differ_do_not_acknowledge_each_other_for_ever(de
     assert len(network.segments) - before < 8
 
 
-def test_forged_syns_keep_a_peer_out_for_a_second():
+def test_forged_syns_keep_a_peer_out_for_three_seconds():
     endpoint, flood = Endpoint(IPv4Address("10.0.0.2")), IPv4Address("10.0.9.9")
     endpoint.listen(PORT, backlog=3)
     for port in range(1000, 1003):
         endpoint.receive(flood, Segment(port, PORT, 7, 0, Flag.SYN, 65535), port - 1000)
     syn = Segment(9999, PORT, 7, 0, Flag.SYN, 65535)
     answered = {}
-    for now in (500, 999, 1000):
+    for now in (500, 2999, 3000):
         endpoint.segments.clear()
         endpoint.receive(IPv4Address("10.0.0.1"), syn, now)
         answered[now] = [segment.flags for _, segment in endpoint.segments]
-    assert answered == {500: [], 999: [], 1000: [Flag.SYN | Flag.ACK]}
+    assert answered == {500: [], 2999: [], 3000: [Flag.SYN | Flag.ACK]}
     assert [peer.port for peer in endpoint.connections] == [1001, 1002, 9999]
+
+
+def test_a_peer_whose_syn_ack_is_lost_keeps_its_place_although_another_one_wants_it():
+    endpoint, peer, other = (Endpoint(IPv4Address("10.0.0.2")), *map(IPv4Address, ("10.0.0.1", "10.0.0.3")))
+    endpoint.listen(PORT, backlog=1)
+    endpoint.receive(peer, Segment(1000, PORT, 7, 0, Flag.SYN, 65535), 0)
+    endpoint.segments.clear()  # it is lost
+    endpoint.tick(1000)
+    [(_, repeated)] = endpoint.segments
+    endpoint.receive(other, Segment(1000, PORT, 7, 0, Flag.SYN, 65535), 1001)
+    endpoint.receive(peer, Segment(1000, PORT, 8, repeated.seq + 1, Flag.ACK, 65535), 1100)
+    assert [each.state for each in endpoint.connections.values()] == [State.ESTABLISHED]
