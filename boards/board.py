@@ -9,7 +9,7 @@ from typing import Any
 from open_rnic.boards.core import Core
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.rgmii import RgmiiDelays
-from open_rnic.rtl.memory.chips import Chip
+from open_rnic.rtl.memory.chips import Chip, Kind
 
 __all__ = ["LEAST_PERIOD", "Board", "Core", "Ethernet", "Interface"]
 
@@ -48,7 +48,7 @@ class Ethernet:
     ring : the most octets of each of a connection's two rings for TCP, a power of 2
     rings : octets of block RAM for the rings of all connections in each direction, which they share equally
     samples : whether there is a sample writer, with a signal generator
-    sdram : the SDRAM of the board, on the platform's resource "sdram"
+    sdram : the SDRAM of the board, on the platform's resource "sdram", or "ddr3"
     in_sdram : whether the RDMA engine's memory is all of the SDRAM, and no block RAM
 
     """
@@ -113,7 +113,14 @@ class Ethernet:
             made["phy"] = 25_000_000
         if self.in_sdram:
             made["sdram"] = 2 * self.clock_hz
+        if self.edge is not None:
+            made["init"] = 25_000_000
         return made
+
+    @property
+    def edge(self) -> str | None:
+        """The clock domain of the pins of DDR3 SDRAM, of which "sync" is made: see :class:`.Pll`."""
+        return "sdram" if self.in_sdram and self.sdram is not None and self.sdram.kind is Kind.DDR3 else None
 
     @property
     def phy_clocks(self) -> dict[str, int]:
@@ -195,8 +202,10 @@ class Board:
         return {"sync": self.clock_hz}
 
     def all_clocks(self, core: Core) -> dict[str, int]:
-        """The frequencies in Hz of all clock domains, the core's ("sync") first."""
-        return self.clocks(core) | (self.ethernet.phy_clocks if core is Core.RNIC and self.ethernet is not None else {})
+        """The frequencies in Hz of all clock domains with logic, the core's ("sync") first."""
+        port = self.ethernet if core is Core.RNIC else None
+        found = self.clocks(core) | (port.phy_clocks if port is not None else {})
+        return {name: each for name, each in found.items() if port is None or name != port.edge}
 
     def width(self, core: Core) -> int:
         """The default width: with an RDMA engine, which one lane is wide enough for, the least that fits."""

@@ -52,49 +52,66 @@ class Pll(Elaboratable):
 
     ``targets`` has the frequency in Hz of each domain; "sync" is the first one. It is held in reset until the PLL has
     locked. On ECP5, this is the global reset, which takes no resources. The other domains have no reset.
+
+    With ``edge``, one of the domains, which has twice the frequency of "sync", has the clock of the pins of DDR3 SDRAM,
+    on ECP5. While ``stop`` is set, it stands still; "sync" is made of it by a divider, which ``restart`` resets.
     """
 
-    def __init__(self, flow: str, source: int, targets: Mapping[str, int]):
+    def __init__(self, flow: str, source: int, targets: Mapping[str, int], edge: str | None = None):
         if flow not in PLLS:
             raise ValueError(f"there is no PLL for {flow}: use the oscillator's {source / 1e6:g} MHz as the clock")
         dividers, self._make = PLLS[flow]
-        self.source, self.targets = source, dict(targets)
+        self.source, self.targets, self.edge = source, dict(targets), edge
+        self.stop, self.restart = Signal(), Signal()
+        # The outputs of the PLL, whose feedback is the first one.
+        self.outputs = {} if edge is None else {edge: self.targets[edge]}
+        self.outputs |= {name: each for name, each in self.targets.items() if edge is None or name != "sync"}
         self.domains = [ClockDomain(name, reset_less=flow == "ecp5" or name != "sync") for name in targets]
-        self.dividers = {f"p_{name}": value for name, value in dividers(source, *targets.values()).items()}
+        self.dividers = {f"p_{name}": value for name, value in dividers(source, *self.outputs.values()).items()}
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.oscillator = oscillator = io.Buffer("i", platform.request(platform.default_clk, dir="-"))
-        clocks = [Signal(name=f"clock_{name}") for name in self.targets]
+        clocks = {name: Signal(name=f"clock_{name}") for name in self.targets}
         locked = Signal()
         reset = Signal()
         if platform.default_rst is not None:
             m.submodules.reset = button = io.Buffer("i", platform.request(platform.default_rst, dir="-"))
             m.d.comb += reset.eq(button.i)
         self._make(self, m, oscillator.i, clocks, locked, reset)
-        m.d.comb += [ClockSignal(name).eq(clock) for name, clock in zip(self.targets, clocks, strict=True)]
+        m.d.comb += [ClockSignal(name).eq(clock) for name, clock in clocks.items()]
         return m
 
     def _ecp5(self, m, oscillator, clocks, locked, reset):
-        outputs = {}
-        for output, target, clock in zip(_ECP5_OUTPUTS, self.targets.values(), clocks, strict=False):
-            outputs |= {
+        made = dict(clocks)
+        if self.edge is not None:
+            made[self.edge] = Signal(name=f"made_{self.edge}")
+            m.submodules.gate = Instance(
+                "ECLKSYNCB", i_ECLKI=made[self.edge], i_STOP=self.stop, o_ECLKO=clocks[self.edge]
+            )
+            m.submodules.divider = Instance(
+                "CLKDIVF", p_DIV="2.0", i_CLKI=clocks[self.edge], i_RST=self.restart, i_ALIGNWD=Const(0),
+                o_CDIVX=clocks["sync"],
+            )  # fmt: skip
+        pins = {}
+        for output, (name, target) in zip(_ECP5_OUTPUTS, self.outputs.items(), strict=False):
+            pins |= {
                 f"p_{output}_ENABLE": "ENABLED", f"p_{output}_FPHASE": 0,
-                f"a_FREQUENCY_PIN_{output}": str(target / 1e6), f"i_EN{output}": Const(1), f"o_{output}": clock,
+                f"a_FREQUENCY_PIN_{output}": str(target / 1e6), f"i_EN{output}": Const(1), f"o_{output}": made[name],
             }  # fmt: skip
         m.submodules.pll = Instance(
-            "EHXPLLL", **self.dividers, **outputs, p_FEEDBK_PATH="CLKOP",
+            "EHXPLLL", **self.dividers, **pins, p_FEEDBK_PATH="CLKOP",
             a_FREQUENCY_PIN_CLKI=str(self.source / 1e6),
-            i_CLKI=oscillator, i_CLKFB=clocks[0], i_RST=Const(0), i_STDBY=Const(0),
+            i_CLKI=oscillator, i_CLKFB=made[next(iter(self.outputs))], i_RST=Const(0), i_STDBY=Const(0),
             i_PHASESEL0=Const(0), i_PHASESEL1=Const(0), i_PHASEDIR=Const(1), i_PHASESTEP=Const(1),
             i_PHASELOADREG=Const(1), i_PLLWAKESYNC=Const(0), o_LOCK=locked,
         )  # fmt: skip
         go = Signal(2)
         for index, before in enumerate((locked & ~reset, go[0])):
             m.submodules[f"go{index}"] = Instance(
-                "FD1S3AX", p_GSR="DISABLED", i_CK=clocks[0], i_D=before, o_Q=go[index]
+                "FD1S3AX", p_GSR="DISABLED", i_CK=clocks["sync"], i_D=before, o_Q=go[index]
             )
-        m.submodules.gsr = Instance("SGSR", i_CLK=clocks[0], i_GSR=go[1])
+        m.submodules.gsr = Instance("SGSR", i_CLK=clocks["sync"], i_GSR=go[1])
 
     def _xilinx(self, m, oscillator, clocks, locked, reset):
         feedback = Signal()
@@ -104,7 +121,7 @@ class Pll(Elaboratable):
             i_CLKFBIN=feedback, o_CLKFBOUT=feedback, i_RST=reset, i_PWRDWN=Const(0), o_LOCKED=locked,
             **{f"o_CLKOUT{n}": each for n, each in enumerate(made)},
         )  # fmt: skip
-        for name, each, clock in zip(self.targets, made, clocks, strict=True):
+        for each, (name, clock) in zip(made, clocks.items(), strict=True):
             m.submodules[f"buffer_{name}"] = Instance("BUFG", i_I=each, o_O=clock)
         m.submodules.ready = ResetSynchronizer(~locked, domain="sync")
 

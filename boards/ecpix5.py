@@ -6,6 +6,7 @@ from open_rnic.boards.board import Board, Ethernet, Interface
 from open_rnic.boards.pulls import pulled_up
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.rgmii import RgmiiDelays
+from open_rnic.rtl.memory.chips import MT41K256M16
 
 __all__ = ["BOARD", "PULLED_UP"]
 
@@ -41,5 +42,6 @@ BOARD = Board(
         memory=1 << 16,
         rings=1 << 16,
         samples=True,
+        sdram=MT41K256M16,
     ),
 )

@@ -11,6 +11,8 @@ from open_rnic.boards.clock import Pll
 from open_rnic.rtl.link.top import UartDatapath
 from open_rnic.rtl.mac.mii import MiiAdapter
 from open_rnic.rtl.mac.rgmii import RgmiiAdapter
+from open_rnic.rtl.memory.chips import Kind
+from open_rnic.rtl.memory.ddr3_phy import Ddr3Phy
 from open_rnic.rtl.memory.sdr_phy import SdrPhy
 from open_rnic.rtl.memory.sdram import Sdram
 from open_rnic.rtl.rdma.sampling import Samples
@@ -20,12 +22,30 @@ from open_rnic.rtl.tcp.config import Station
 __all__ = ["BoardTop", "RnicTop", "whole_rnic"]
 
 
-def _add_clocks(m: Module, board: Board, core: Core) -> None:
+def _add_clocks(m: Module, board: Board, core: Core) -> Pll | None:
     """Add the clock domains that the FPGA makes; Amaranth's platform makes "sync" if nothing else does."""
     clocks = board.clocks(core)
-    if clocks != {"sync": board.oscillator_hz}:
-        m.submodules.pll = pll = Pll(board.flow, board.oscillator_hz, clocks)
-        m.domains += pll.domains
+    if clocks == {"sync": board.oscillator_hz}:
+        return None
+    edge = board.ethernet.edge if core is Core.RNIC else None
+    m.submodules.pll = pll = Pll(board.flow, board.oscillator_hz, clocks, edge)
+    m.domains += pll.domains
+    return pll
+
+
+def _add_sdram(m: Module, platform, ethernet: Ethernet, pll: Pll) -> Sdram:
+    """Add the SDRAM with its pins."""
+    chip, hz = ethernet.sdram, ethernet.clock_hz
+    m.submodules.sdram = sdram = Sdram(1, chip, hz)
+    pins = platform.request(chip.kind.resource, dir="-")
+    if chip.kind is Kind.DDR3:
+        phy = Ddr3Phy(chip, hz, pins)
+        m.d.comb += [pll.stop.eq(phy.stop), pll.restart.eq(phy.restart)]
+    else:
+        phy = SdrPhy(chip, pins)
+    m.submodules.sdram_pins = phy
+    wiring.connect(m, sdram.dfi, phy.dfi)
+    return sdram
 
 
 def _add_uart(m: Module, platform, core) -> None:
@@ -93,7 +113,7 @@ class RnicTop(Elaboratable):
         board = self.board
         ethernet = board.ethernet
         m = Module()
-        _add_clocks(m, board, Core.RNIC)
+        pll = _add_clocks(m, board, Core.RNIC)
         pins = platform.request(*ethernet.resource, dir="-")
         match ethernet.interface:
             case Interface.RGMII:
@@ -104,10 +124,9 @@ class RnicTop(Elaboratable):
         m.submodules.rnic = rnic = whole_rnic(ethernet, adapter, period, self.station)
         m.d.comb += rnic.tick.eq(_milliseconds(m, ethernet.clock_hz))
         if ethernet.in_sdram:
-            m.submodules.sdram = sdram = Sdram(1, ethernet.sdram, ethernet.clock_hz)
-            m.submodules.sdram_pins = phy = SdrPhy(ethernet.sdram, platform.request("sdram", dir="-"))
+            sdram = _add_sdram(m, platform, ethernet, pll)
             wiring.connect(m, rnic.memory, sdram.port)
-            wiring.connect(m, sdram.dfi, phy.dfi)
+            m.d.comb += rnic.memory_failed.eq(sdram.failed)
         _add_uart(m, platform, rnic)
         _add_led(m, platform, board, rnic.active)
         m.submodules.mdc = mdc = io.Buffer("o", pins.mdc)

@@ -31,7 +31,7 @@ from open_rnic.host_driver.devices.sim.sdram_model import SdramModel
 from open_rnic.host_driver.devices.sim.signals import drive, level
 from open_rnic.host_driver.rdma.engine import commands
 from open_rnic.rtl.mac.mac import EARLY, Mac
-from open_rnic.rtl.memory.chips import M12L16161A
+from open_rnic.rtl.memory.chips import M12L16161A, MT41K256M16, Kind
 from open_rnic.rtl.memory.sdram import Sdram
 from open_rnic.rtl.rdma.memory_registers import BY_NAME as MEMORY
 from open_rnic.rtl.rdma.registers import BY_NAME as RDMA
@@ -57,7 +57,7 @@ SEGMENT = 1440  # octets of an RDMA Write in a full frame: the most for which it
 FRAME = PREAMBLE + ETHERNET + IP + TCP + ULPDU_LENGTH + TAGGED_OCTETS + SEGMENT + CRC + FCS + GAP
 MICROSECONDS = 5000
 NS = 8  # of a cycle
-BOARD_HZ = 50_000_000
+BOARD_HZ = {Kind.SDR: 50_000_000, Kind.DDR3: 75_000_000}  # by the SDRAM of a board
 OUTSTANDING = 16  # messages that an engine takes at once
 
 
@@ -89,8 +89,8 @@ class Joined(wiring.Component):
             wiring.connect(m, rnic.tx_frames, mac.tx_frames)
             wiring.connect(m, wiring.flipped(getattr(self, f"{side}_bus")), rnic.bus)
             if self.chip is not None:
-                m.submodules[f"sdram_{side}"] = sdram = Sdram(1, self.chip, BOARD_HZ)
-                m.submodules[f"chip_{side}"] = chip = SdramModel(self.chip, BOARD_HZ)
+                m.submodules[f"sdram_{side}"] = sdram = Sdram(1, self.chip, BOARD_HZ[self.chip.kind])
+                m.submodules[f"chip_{side}"] = chip = SdramModel(self.chip, BOARD_HZ[self.chip.kind])
                 wiring.connect(m, rnic.memory if hasattr(rnic, "waits") else rnic.memory[0], sdram.port)
                 wiring.connect(m, sdram.dfi, chip.dfi)
             receives, sends, counts = self.macs[other].rx_octets, mac.tx_octets, mac.counts
@@ -368,10 +368,11 @@ def test_rdma_writes_fill_the_wire(sides, connections, least, tmp_path):
 
 
 @long("minutes; test_sdram.py holds the memory to its rate")
+@pytest.mark.parametrize(("chip", "core"), [(M12L16161A, 20), (MT41K256M16.simulated, 13.4)], ids=str)
 @pytest.mark.parametrize(("sides", "connections", "least"), FILLED)
-def test_rdma_writes_from_sdram_to_sdram_fill_the_wire(sides, connections, least, tmp_path):
-    """At the clock of boards, with the SDRAM of a 5A-75B."""
-    write(sides, tmp_path, least, 16384 // connections, 20, connections, M12L16161A)
+def test_rdma_writes_from_sdram_to_sdram_fill_the_wire(sides, connections, least, chip, core, tmp_path):
+    """At the clock of boards, with the SDRAM of a 5A-75B, and of an ECPIX-5."""
+    write(sides, tmp_path, least, 16384 // connections, core, connections, chip)
 
 
 def write(sides, folder, least, ring=16384, core=16, connections=1, chip=None):

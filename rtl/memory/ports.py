@@ -1,4 +1,4 @@
-"""The two sides of an SDRAM controller: LiteDRAM's native port, and DFI."""
+"""The two sides of an SDRAM controller: LiteDRAM's native port, and DFI with the delays of the PHY behind it."""
 
 from amaranth.hdl import Const, Value
 from amaranth.lib import data, stream, wiring
@@ -8,7 +8,7 @@ from open_rnic.rtl.formats.memory_port import word_bits
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.memory.chips import Chip
 
-__all__ = ["Dfi", "NativeCommand", "NativePort", "Split", "dfi_of"]
+__all__ = ["Dfi", "NativeCommand", "NativePort", "ReadDelays", "Split", "dfi_of"]
 
 
 class Split:
@@ -67,26 +67,53 @@ class _Phase(wiring.Signature):
         super().__init__({
             "address": Out(address_bits), "bank": Out(bank_bits),
             "cs_n": Out(1, init=1), "ras_n": Out(1, init=1), "cas_n": Out(1, init=1), "we_n": Out(1, init=1),
-            "cke": Out(1), "wrdata": Out(bits), "wrdata_en": Out(1), "wrdata_mask": Out(bits // 8),
+            "cke": Out(1), "odt": Out(1), "reset_n": Out(1),
+            "wrdata": Out(bits), "wrdata_en": Out(1), "wrdata_mask": Out(bits // 8),
             "rddata_en": Out(1), "rddata": In(bits),
         })  # fmt: skip
 
 
+class ReadDelays(wiring.Signature):
+    """When a PHY takes the words that are read: one setting for each strobe, from the side of who chooses it.
+
+    Members
+    -------
+    select : Out, a bit for each strobe
+        The strobes that ``later`` and ``slip`` are for. Their clocks pause meanwhile.
+    later : Out, 1 bit
+        For one cycle: the next delay, or the first one behind the last.
+    slip : Out, 1 bit
+        For one cycle: the next place of the words among the bits that have come, or the first one behind the last.
+    forget : Out, 1 bit
+        For one cycle: resets ``seen``.
+    seen : In, a bit for each strobe
+        A burst has come in a window of the PHY.
+    """
+
+    def __init__(self, strobes: int):
+        super().__init__({
+            "select": Out(strobes), "later": Out(1), "slip": Out(1), "forget": Out(1), "seen": In(strobes),
+        })  # fmt: skip
+
+
 class Dfi(wiring.Signature):
-    """The DDR PHY Interface (DFI 2.0), as far as LiteDRAM uses it for SDR SDRAM, from the side of the controller.
+    """The DDR PHY Interface (DFI 2.0), as far as LiteDRAM uses it, from the side of the controller.
 
     Members
     -------
     p0, p1
-        The two clock cycles of the SDRAM in a cycle of the controller: a command, and a word to write and to read. A
-        word is written in the cycle of its command.
+        The two clock cycles of the SDRAM in a cycle of the controller: a command, and halves of a word to write and to
+        read. A word follows its command by the latency of the PHY; in SDR SDRAM it is written in the cycle of the
+        command. Only DDR3 SDRAM has ``odt`` and ``reset_n``.
+    delays : Out, :class:`ReadDelays`
+        If there are strobes.
     """
 
-    def __init__(self, address_bits: int, bank_bits: int, bits: int):
-        phase = _Phase(address_bits, bank_bits, bits)
-        super().__init__({"p0": Out(phase), "p1": Out(phase)})
+    def __init__(self, address_bits: int, bank_bits: int, bits: int, strobes: int):
+        phase = Out(_Phase(address_bits, bank_bits, bits))
+        super().__init__({"p0": phase, "p1": phase, **({"delays": Out(ReadDelays(strobes))} if strobes else {})})
 
 
 def dfi_of(chip: Chip) -> Dfi:
     """Return the DFI of these chips."""
-    return Dfi(chip.rows.bit_length() - 1, chip.banks.bit_length() - 1, chip.bits)
+    return Dfi(chip.rows.bit_length() - 1, chip.banks.bit_length() - 1, chip.word // 2, chip.strobes)

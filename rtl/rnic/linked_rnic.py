@@ -69,6 +69,8 @@ class LinkedRnic(wiring.Component):
         With ``config.memory``: of the rings of TCP, see :func:`.ring_members`.
     memory : Out, :class:`.MemoryPort`
         Of the RDMA engine, if its memory is outside.
+    memory_failed : In, 1 bit
+        That memory never answers.
 
     """
 
@@ -99,7 +101,7 @@ class LinkedRnic(wiring.Component):
             "rx": In(1, init=1), "tx": Out(1, init=1), "active": Out(1), "irq": Out(1),
             **({"samples": self.rnic.signature.members["samples"]} if samples is Samples.PORT else {}),
             **{name: self.rnic.signature.members[name] for name in self._memories},
-            **memory_members(1, outside),
+            **memory_members(1, outside), **({"memory_failed": In(1)} if outside else {}),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -131,7 +133,8 @@ class LinkedRnic(wiring.Component):
             *bank.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
             *bank.show("CAPABILITIES", connections=rnic.connections, shared=self.is_shared,
                        memory=self.octets.bit_length() - 1),
-            *bank.show("PENDING", path=rnic.irq[0], mac=self.mac_irq, rings=failed),
+            *bank.show("PENDING", path=rnic.irq[0], mac=self.mac_irq, rings=failed,
+                       sdram=self.memory_failed if self._outside else 0),
             *(bank.words(words_of(name, rnic.connections)).eq(bits)
               for name, bits in (("EVENTS", rnic.irq[1:]), ("ENGINES", rnic.rdma_irq), ("STREAMS", waits))),
         ]

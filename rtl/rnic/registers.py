@@ -8,7 +8,7 @@ from open_rnic.rtl.registers import Field, Register, each_connection
 __all__ = ["BY_NAME", "IDENTITY", "MAC_PAGE", "PAGE_BITS", "RNIC_MAP", "RNIC_PAGE", "VERSION"]
 
 IDENTITY = int.from_bytes(b"RNI1", "big")
-VERSION = 0x0002_0002
+VERSION = 0x0002_0003
 PAGE_BITS = 8  # of the bus: 256 registers in a page
 RNIC_PAGE = 0xFE  # of these registers; page 0 is that of TCP, page 1 + n that of connection n
 MAC_PAGE = 0xFF
@@ -35,6 +35,7 @@ RNIC_MAP: tuple[Register, ...] = (
         Field("path", 0, 1, "CHANGED of page 0 is not 0"),
         Field("mac", 1, 1, "LINK.changed of page ff is set"),
         Field("rings", 2, 1, "the memory of TCP's rings has reported an error: no octet passes any more"),
+        Field("sdram", 3, 1, "the training of the SDRAM's reads has failed: no access to the memory ends"),
     )),
     _EVENTS[0],
     _ENGINES[0],

@@ -19,7 +19,7 @@ __all__ = ["WholeRnic"]
 
 _FAST = 40_000_000  # Hz from which the core keeps ahead of 1 Gb/s
 _CORE = ("rx", "tx", "active", "irq")
-_GIVEN = ("samples", "receive_memory", "send_memory", "memory")
+_GIVEN = ("samples", "receive_memory", "send_memory", "memory", "memory_failed")
 _PHY = ("phy_reset", "mdc", "mdio_o", "mdio_oe", "mdio_i")
 
 
@@ -56,7 +56,7 @@ class WholeRnic(wiring.Component):
     -------
     tick : In, 1 bit
         A pulse each millisecond.
-    rx, tx, active, irq, samples, receive_memory, send_memory, memory
+    rx, tx, active, irq, samples, receive_memory, send_memory, memory, memory_failed
         See :class:`.LinkedRnic`.
     phy_reset, mdc, mdio_o, mdio_oe, mdio_i
         See :class:`.EthernetPort`.

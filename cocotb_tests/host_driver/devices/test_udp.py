@@ -4,6 +4,7 @@ import asyncio
 import heapq
 import itertools
 import random
+from functools import partial
 from ipaddress import IPv4Address
 
 import pytest
@@ -171,12 +172,17 @@ class Way:
         self.receive = lambda octets: None
 
 
-async def test_an_error_of_the_memory_of_the_rings_is_reported():
+@pytest.mark.parametrize(("field", "line"), [
+    ("rings", "the memory of TCP's rings has failed"),
+    ("sdram", "the SDRAM does not return what is written to it: the training of its reads has failed"),
+])  # fmt: skip
+async def test_an_error_of_a_memory_is_reported(field, line):
     model = RnicModel(random.Random(1))
     rnic = await UdpRnic.open(Way(model))
-    model.registers[RNIC.address("RNIC_PENDING") // 4] = rnic_registers.BY_NAME["RNIC_PENDING"]["rings"].mask
-    with pytest.raises(DeviceError, match=r"^10\.0\.0\.2 port 57767: the memory of TCP's rings has failed$"):
-        await rnic.interrupt()
+    model.registers[RNIC.address("RNIC_PENDING") // 4] = rnic_registers.BY_NAME["RNIC_PENDING"][field].mask
+    for use in rnic.interrupt, partial(UdpRnic.open, Way(model)):
+        with pytest.raises(DeviceError, match=rf"^10\.0\.0\.2 port 57767: {line}$"):
+            await use()
 
 
 async def test_opening_an_rnic_aborts_its_connections_and_resets_their_data_paths():
@@ -214,7 +220,7 @@ async def test_an_rnic_that_was_restarted_is_reported():
     ("register", "word", "message"),
     [
         ("RNIC_IDENTITY", 5, "RNIC_IDENTITY is 0x00000005, not 0x524e4931: another design"),
-        ("RNIC_VERSION", rnic_registers.VERSION + (1 << 16), "the board has version 3.2 of the RNIC's registers"),
+        ("RNIC_VERSION", rnic_registers.VERSION + (1 << 16), "the board has version 3.3 of the RNIC's registers"),
     ],
 )
 async def test_another_design_and_another_version_are_reported_with_the_address(register, word, message):

@@ -21,24 +21,26 @@ from open_rnic.host_driver.devices.sim.sdram_model import SdramModel
 from open_rnic.host_driver.devices.sim.signals import drive, level, rises_with
 from open_rnic.rtl.formats.memory_port import MemoryPort, word_bits
 from open_rnic.rtl.memory import litedram
-from open_rnic.rtl.memory.chips import CHIPS, M12L64322A
+from open_rnic.rtl.memory.chips import CHIPS, M12L64322A, MT41K64M16, Kind
 from open_rnic.rtl.memory.sdram import Sdram
 
-HZ = 50_000_000
-WIRE = 1538 / 1448 * 8 / 20 * 4  # cycles of a word at 1 Gb/s, in full frames with timestamps
+HZ = {Kind.SDR: 50_000_000, Kind.DDR3: 75_000_000}  # of boards
+OCTETS = M12L64322A.octets  # the others have more
+KINDS = [M12L64322A, MT41K64M16.simulated]
+WIRE = 1538 / 1448 * 32e-9  # seconds of a word at 1 Gb/s, in full frames with timestamps
 
 
 class Simulated(wiring.Component):
     """An SDRAM of a board, with LiteDRAM's model of its chips."""
 
-    def __init__(self, lanes):
-        self.lanes = lanes
+    def __init__(self, lanes, chip):
+        self.lanes, self.chip = lanes, chip
         super().__init__({"port": In(MemoryPort(lanes)), "ready": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.sdram = sdram = Sdram(self.lanes, M12L64322A, HZ)
-        m.submodules.model = model = SdramModel(M12L64322A, HZ)
+        m.submodules.sdram = sdram = Sdram(self.lanes, self.chip, HZ[self.chip.kind])
+        m.submodules.model = model = SdramModel(self.chip, HZ[self.chip.kind])
         wiring.connect(m, wiring.flipped(self.port), sdram.port)
         wiring.connect(m, sdram.dfi, model.dfi)
         m.d.comb += self.ready.eq(sdram.ready)
@@ -122,7 +124,7 @@ async def random_programs_are_done(dut):
     memory = Memory(dut, lanes)
     for chance in (0, 0.3):
         memory.pause(chance)
-        places = [random.randrange(M12L64322A.octets - 32768) for _ in range(6)]
+        places = [random.randrange(OCTETS - 32768) for _ in range(6)]
         for _ in range(60):
             at = random.choice(places) + random.randrange(64)
             await memory.write(at, random.randbytes(random.choice([1, 3, 8, 60, random.randrange(1, 1500)])))
@@ -134,7 +136,7 @@ async def random_programs_are_done(dut):
                 await reading
                 await memory.taken()
             else:
-                other = random.randrange(M12L64322A.octets - 16384, M12L64322A.octets - 8192)
+                other = random.randrange(OCTETS - 16384, OCTETS - 8192)
                 await memory.write(other, random.randbytes(random.randrange(1, 3000)))
                 await reading
         await memory.taken()
@@ -146,6 +148,7 @@ async def memory_is_faster_than_a_wire(dut):
     await rises_with(RisingEdge(dut.clk), dut.ready)
     memory = Memory(dut, 1)
     count, segment = 20, 1448
+    slow, hz = (parameter(each) for each in ("slow", "hz"))
 
     async def writes():
         for number in range(count):
@@ -155,7 +158,7 @@ async def memory_is_faster_than_a_wire(dut):
         await memory.read(range(0x80000 // 4, (0x80000 + count * segment) // 4))
         await memory.taken()
 
-    for ways, most in (([writes], 1.05), ([reads], 1.02), ([writes, reads], WIRE / 1.05)):
+    for ways, most in (([writes], 1.05 + slow), ([reads], 1.02 + slow), ([writes, reads], WIRE * hz / 1.05)):
         began = get_sim_time("ns")
         for each in [cocotb.start_soon(way()) for way in ways]:
             await each
@@ -164,28 +167,51 @@ async def memory_is_faster_than_a_wire(dut):
         assert took < most
 
 
+@pytest.mark.parametrize("chip", KINDS, ids=str)
 @pytest.mark.parametrize("lanes", [1, 2])
-def test_random_programs_of_reads_and_writes_are_done(lanes):
-    simulate(functools.partial(Simulated, lanes), random_programs_are_done, parameters={"lanes": lanes})
+def test_random_programs_of_reads_and_writes_are_done(lanes, chip):
+    simulate(functools.partial(Simulated, lanes, chip), random_programs_are_done, parameters={"lanes": lanes})
 
 
-def test_memory_is_faster_than_a_wire():
-    simulate(functools.partial(Simulated, 1), memory_is_faster_than_a_wire)
+@bench(cycles=200_000)
+async def accesses_wait_until_the_sdram_is_ready(dut):
+    memory = Memory(dut, 1)
+    assert not level(dut.ready)
+    reading = cocotb.start_soon(memory.read([9]))
+    await memory.write(0x40, random.randbytes(60))
+    await reading
+    await memory.read(range(0x10, 0x1F))
+    await memory.taken()
+
+
+@pytest.mark.parametrize("chip", KINDS, ids=str)
+def test_accesses_wait_until_the_sdram_is_ready(chip):
+    simulate(functools.partial(Simulated, 1, chip), accesses_wait_until_the_sdram_is_ready)
+
+
+@pytest.mark.parametrize("chip", KINDS, ids=str)
+def test_memory_is_faster_than_a_wire(chip):
+    """A refresh of DDR3 SDRAM takes more of the time."""
+    given = {"slow": 0.2 * (chip.kind is Kind.DDR3), "hz": HZ[chip.kind]}
+    simulate(functools.partial(Simulated, 1, chip), memory_is_faster_than_a_wire, parameters=given)
 
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "litedram.modules", None)
     with pytest.raises(ValueError, match=r"^SDRAM needs LiteDRAM: run pip install '.\[litex\]'$"):
-        litedram.controller.__wrapped__(M12L64322A, HZ, "controller")
+        litedram.controller.__wrapped__(M12L64322A, HZ[Kind.SDR], "controller")
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=str)
 def test_chips_are_those_that_litedram_knows(chip):
-    assert litedram.controller(chip, HZ, "controller").startswith("module controller(")
+    from litedram import modules
+
+    assert vars(modules)[chip.name].nrows == chip.rows
+    assert litedram.controller(chip, HZ[chip.kind], "controller").startswith("module controller(")
     with pytest.raises(ValueError, match=f"^LiteDRAM's {chip.name} has "):
-        litedram.controller(dataclasses.replace(chip, rows=2 * chip.rows), HZ, "controller")
+        litedram.controller(dataclasses.replace(chip, rows=2 * chip.rows), HZ[chip.kind], "controller")
 
 
 def test_words_that_do_not_fit_into_the_memorys_are_rejected():
     with pytest.raises(ValueError, match=r"^a word of 64 bits must have 1, 2, 4 or more words of 4 lanes$"):
-        Sdram(4, M12L64322A, HZ)
+        Sdram(4, M12L64322A, HZ[Kind.SDR])

@@ -22,6 +22,7 @@ class SdramModel(wiring.Component):  # type: ignore[misc]
     Members
     -------
     dfi : In, :class:`.Dfi`
+        Of DDR3 SDRAM, words come with any setting of the delays.
     """
 
     def __init__(self, chip: Chip, clock_hz: int):
@@ -35,4 +36,6 @@ class SdramModel(wiring.Component):  # type: ignore[misc]
         m.submodules.model = Instance(
             name, i_sys_clk=ClockSignal(), i_sys_rst=ResetSignal(allow_reset_less=True), **dfi_pins(self.dfi)
         )
+        if self.chip.strobes:
+            m.d.comb += self.dfi.delays.seen.eq(-1)
         return m

@@ -154,11 +154,14 @@ class SimulatedWhole(Simulated):
             **self._options,
         )  # fmt: skip
         m.submodules.rnic = rnic = in_core(whole)
+        starts = Signal()
         if self._sdram is not None:
             m.submodules.sdram = sdram = in_core(Sdram(1, self._sdram, _GMII_HZ // 2))
             m.submodules.sdram_model = model = in_core(SdramModel(self._sdram, _GMII_HZ // 2))
             wiring.connect(m, rnic.memory, sdram.port)
+            m.d.comb += rnic.memory_failed.eq(sdram.failed)
             wiring.connect(m, sdram.dfi, model.dfi)
+            m.d.comb += starts.eq(~sdram.ready & ~sdram.failed)
         for name, memory in slow_memories(whole.core.rnic.path, LATENCY, seed=1).items():
             m.submodules[name] = slow = in_core(memory)
             wiring.connect(m, getattr(rnic, name), slow.port)
@@ -169,7 +172,7 @@ class SimulatedWhole(Simulated):
 
         frames = whole.port.rx_frames.valid | whole.port.tx_frames.valid
         samples = Cat(each.active for each in whole.core.rnic.samplers).any()
-        self.active(m, cable.moves | rnic.active | frames | samples, _QUIET)
+        self.active(m, cable.moves | rnic.active | frames | samples | starts, _QUIET)
         return m
 
 
@@ -179,7 +182,7 @@ def make(connections: str, ring: str, memory: str, *options: str) -> SimulatedWh
     Options are ``samples``, those of a generator, ``outside``: rings in a memory outside of the FPGA, and the name of
     a chip of SDRAM, which is the memory then.
     """
-    chips = [chip for chip in CHIPS if chip.name in options]
+    chips = [chip.simulated for chip in CHIPS if chip.name in options]
     return SimulatedWhole(
         connections=int(connections), ring=int(ring), memory=int(memory), period=_UART,
         samples=Samples.GENERATOR if "samples" in options else None, station=Station.of(local_mac(STATION.ip), STATION),

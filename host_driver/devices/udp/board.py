@@ -22,11 +22,12 @@ def parameters(name: str) -> tuple[str, ...]:
     """
     ethernet = find_rnic(name)
     number = ethernet.connections
-    sizes = str(number), str(ethernet.ring_of(number)), str(ethernet.memory)
+    chip = ethernet.sdram.simulated if ethernet.in_sdram and ethernet.sdram else None
+    sizes = str(number), str(ethernet.ring_of(number)), str(chip.octets if chip else ethernet.memory)
     if name.endswith(f":{NETLIST}"):
         return NETLIST, *sizes
-    chip = (ethernet.sdram.name,) if ethernet.in_sdram and ethernet.sdram else ()
-    return "whole", *sizes, *(name for name in ("samples", "outside") if getattr(ethernet, name)), *chip
+    options = [name for name in ("samples", "outside") if getattr(ethernet, name)]
+    return "whole", *sizes, *options, *([chip.name] if chip else [])
 
 
 class SimulatedBoard(FrameSocket):

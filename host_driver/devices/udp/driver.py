@@ -26,7 +26,7 @@ from open_rnic.rtl.registers import BY_NAME, Register, Verdict
 from open_rnic.rtl.rnic import registers as rnic_registers
 from open_rnic.rtl.tcp import registers as path_registers
 
-__all__ = ["MAC", "PATH", "RNIC", "DataPath", "Page", "RnicDriver", "joined", "page_of"]
+__all__ = ["MAC", "PATH", "RNIC", "DataPath", "Page", "RnicDriver", "failure_of", "joined", "page_of"]
 
 _PAGE = 1 << 10  # octets
 _WORD = 4
@@ -34,6 +34,10 @@ _EACH = "RNIC_EVENTS", "RNIC_ENGINES", "RNIC_STREAMS"  # with a bit for each con
 _EVENT = "EVENT", "EVENT_OFFSET_LO", "EVENT_OFFSET_HI"
 _STATE = stream_registers.BY_NAME["STREAM_STATE"]
 _PENDING = rnic_registers.BY_NAME["RNIC_PENDING"]
+_FAILURES = {  # by the fields of RNIC_PENDING
+    "rings": "the memory of TCP's rings has failed",
+    "sdram": "the SDRAM does not return what is written to it: the training of its reads has failed",
+}
 _RESET = BY_NAME["CONTROL"]["reset"].mask
 _OPERATION = 7  # octets of an operation on a register, at most
 _LEAST, _MOST = 4, 16  # words of a stream that are read at once
@@ -67,6 +71,11 @@ MAC = Page(rnic_registers.MAC_PAGE, mac_registers.BY_NAME)
 def joined(words: Iterable[int]) -> int:
     """Return the bits of all connections, of which each word has 32."""
     return sum(word << at * registers.WORD for at, word in enumerate(words))
+
+
+def failure_of(pending: int) -> str | None:
+    """Return what has failed for good, from the value of RNIC_PENDING; None if nothing has."""
+    return next((text for name, text in _FAILURES.items() if _PENDING[name].get(pending)), None)
 
 
 def page_of(connection: int) -> Page:
@@ -201,8 +210,8 @@ class RnicDriver(LinkDriver):
         pending, *words = values
         each = len(words) // len(_EACH)
         events, engines, streams = (joined(words[at : at + each]) for at in range(0, len(words), each))
-        if _PENDING["rings"].get(pending):
-            raise LinkFailureError("the memory of TCP's rings has failed")
+        if failure := failure_of(pending):
+            raise LinkFailureError(failure)
         path_pending = _PENDING["path"].get(pending)
         if path_pending:
             self.path_seen = number

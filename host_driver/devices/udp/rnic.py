@@ -11,7 +11,7 @@ from open_rnic.host_driver.devices.serial.client import LinkClient
 from open_rnic.host_driver.devices.serial.exchange import Exchange, NoAnswerError
 from open_rnic.host_driver.devices.serial.window import MemoryWindow
 from open_rnic.host_driver.devices.udp.datagrams import Datagrams, datagrams
-from open_rnic.host_driver.devices.udp.driver import MAC, PATH, RNIC, DataPath, Page, RnicDriver
+from open_rnic.host_driver.devices.udp.driver import MAC, PATH, RNIC, DataPath, Page, RnicDriver, failure_of
 from open_rnic.host_driver.rdma.engine import CopiedMemory, Places
 from open_rnic.rtl import registers as mpa
 from open_rnic.rtl.rdma import registers as rdma
@@ -163,8 +163,8 @@ class UdpRnic(LinkClient):
 
     async def _meet(self) -> None:
         try:
-            identity, version, capabilities = await asyncio.gather(
-                *(self.read(RNIC, f"RNIC_{name}") for name in ("IDENTITY", "VERSION", "CAPABILITIES"))
+            identity, version, capabilities, pending = await asyncio.gather(
+                *(self.read(RNIC, f"RNIC_{name}") for name in ("IDENTITY", "VERSION", "CAPABILITIES", "PENDING"))
             )
         except NoAnswerError:
             if self.driver.exchange.session_open:
@@ -177,6 +177,8 @@ class UdpRnic(LinkClient):
         self.driver.exchange.attempts = _PATIENCE
         self._match("RNIC_IDENTITY", identity, rnic_registers.IDENTITY)
         self._match_version("the RNIC's registers", version, rnic_registers.VERSION)
+        if failure := failure_of(pending):
+            raise DeviceError(f"{self._place}: {failure}")
         connections = _CAPABILITIES["connections"].get(capabilities)
         self._match("IDENTITY", await self.get("IDENTITY"), tcp.IDENTITY)
         self._match_version("TCP's registers", await self.get("VERSION"), tcp.VERSION)
