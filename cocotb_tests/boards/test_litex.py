@@ -1,8 +1,11 @@
 """The RNIC in a SoC of LiteX: its main memory is what a peer reaches, and what the SoC's bus reads."""
 
+import asyncio
 import random
+import struct
 import subprocess
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,9 +14,15 @@ from open_rnic.cocotb_tests.harness.commands import RNIC
 from open_rnic.cocotb_tests.harness.verilog_tops import SimulatedVerilog
 from open_rnic.cocotb_tests.plugins.coroutines import run
 from open_rnic.cocotb_tests.plugins.lengths import long
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.system.test_many import connected
-from open_rnic.cocotb_tests.system.test_whole import board_and_twin
+from open_rnic.cocotb_tests.system.test_whole import BOARD, RESPONDER, board_and_twin
+from open_rnic.host_driver import rdma
 from open_rnic.host_driver.rdma import Access, DeviceBuffer
+from open_rnic.host_driver.rdma.samples import Delivery, SampleReader, SampleWriter
+
+ROOT = Path(__file__).parents[2]
+WORDS = 64  # of a trace
 
 
 @pytest.mark.parametrize(
@@ -105,12 +114,12 @@ def test_an_sdram_is_initialised_without_a_cpu():
 @long("the SoC is built in a minute, and simulated for minutes")
 def test_a_peer_moves_1_mib_into_main_memory_and_back(tmp_path):
     """The twin writes, the SoC's bus has the same octets, and the twin reads them."""
-    from open_rnic.cocotb_tests.harness.litex_soc import MAIN_RAM, SimulatedSoc, verilog
+    from open_rnic.cocotb_tests.harness.litex_soc import MAIN_RAM, SimulatedSoc, soc_verilog
 
     octets = random.Random(1).randbytes(1 << 20)
 
     async def body():
-        simulated = await SimulatedVerilog.open(SimulatedSoc(verilog(2 << 20, tmp_path)), "soc")
+        simulated = await SimulatedVerilog.open(SimulatedSoc(soc_verilog(2 << 20, tmp_path)), "soc")
         async with board_and_twin(name=simulated) as (board, twin), connected(board, twin) as (ours, theirs):
             buffer = DeviceBuffer(board.rnic.paths[0], len(octets))
             with ours.register(buffer, Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ) as place:
@@ -120,5 +129,61 @@ def test_a_peer_moves_1_mib_into_main_memory_and_back(tmp_path):
                 words = await simulated.words(MAIN_RAM + buffer.address, len(octets) // 4)
                 assert b"".join(word.to_bytes(4, "little") for word in words) == octets
                 assert await theirs.read(len(octets), place.stag, place.to) == octets
+
+    run(body())
+
+
+@long("the SoC, and a compiler's first run, take a minute")
+def test_a_program_of_the_cpu_answers_what_a_peer_writes_into_its_buffer(tmp_path):
+    """The program is that of the docs; the peer is the twin, which needs no Receive of the SoC, and no interrupt."""
+    from open_rnic.cocotb_tests.harness.litex_soc import SimulatedSoc, compiled, soc_verilog
+
+    program = compiled(ROOT / "docs" / "examples" / "litex_buffer.c", tmp_path)
+    text = b"a program reads what a peer has written".ljust(1016, b"!")
+
+    async def body():
+        soc = SimulatedSoc(soc_verilog(1 << 14, tmp_path, program=program))
+        simulated = await SimulatedVerilog.open(soc, "soc")
+        async with board_and_twin(name=simulated) as (board, twin), connected(board, twin) as (ours, theirs):
+            buffer = DeviceBuffer(board.rnic.paths[0], 1024)
+            assert buffer.address == 64  # as the program says
+            with ours.register(buffer, Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ) as place:
+                await board.rnic.get("IDENTITY")  # behind the registration
+                for number in (1, 2):
+                    await theirs.write(text + struct.pack("<I", number), place.stag, place.to)
+                    async with asyncio.timeout(HANG):
+                        while await theirs.read(4, place.stag, place.to + 1020) != struct.pack("<I", number):
+                            await asyncio.sleep(0)
+                    assert await theirs.read(1016, place.stag, place.to) == text.upper()
+
+    run(body())
+
+
+@long("the SoC is built in a minute")
+def test_a_trace_of_the_soc_arrives_in_the_memory_of_a_peer(tmp_path):
+    """A trace has a word of each cycle, from 4 cycles before the trigger on; another trace follows."""
+    from open_rnic.cocotb_tests.harness.litex_soc import TRIGGER, SimulatedSoc, soc_verilog
+
+    async def body():
+        simulated = await SimulatedVerilog.open(SimulatedSoc(soc_verilog(1 << 14, tmp_path, capture=WORDS)), "soc")
+        async with (
+            board_and_twin(name=simulated) as (board, twin),
+            await rdma.listen(str(BOARD.ip), 0, RESPONDER, device=board.tcp.open_device, tcp=board.tcp) as listener,
+        ):
+            connecting = asyncio.create_task(SampleReader.connect(*listener.address, octets=4096, tcp=twin))
+            delivery = Delivery(drops=False, bell_octets=4 * WORDS)
+            writing = await SampleWriter.accept(await listener.request(), delivery)
+            async with writing as writer, await connecting as reader:
+                await writer.start()
+                blocks = aiter(reader)
+                for _ in range(2):
+                    await simulated.words(TRIGGER, 1)
+                    words = struct.unpack(f"<{WORDS}I", (await anext(blocks)).octets)
+                    times = [word >> 17 & 0x3FFF for word in words]
+                    assert [(word - times[0]) % (1 << 14) for word in times] == list(range(WORDS))
+                    assert [n for n, word in enumerate(words) if word >> 31] == [0]
+                    asks = [n for n, word in enumerate(words) if word >> 16 & 1]
+                    assert asks[0] == 4
+                    assert {words[n] & 0xFFFF for n in asks} == {TRIGGER // 4 & 0xFFFF}
 
     run(body())

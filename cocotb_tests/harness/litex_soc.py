@@ -1,6 +1,7 @@
 """A SoC of LiteX with an RNIC and a main memory, as Verilog, and its surroundings in a simulation."""
 
 import re
+import subprocess
 from pathlib import Path
 
 from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Signal
@@ -10,9 +11,13 @@ from litex.build.sim import SimPlatform
 from litex.gen import LiteXModule
 from litex.soc.integration.soc_core import SoCCore
 from litex.soc.interconnect import stream, wishbone
+from migen import Cat as MigenCat
 from migen import ClockDomain as MigenDomain
+from migen import Signal as MigenSignal
 
 from open_rnic.boards.litex import add_rnic
+from open_rnic.boards.litex.capture import Capture
+from open_rnic.boards.litex.tools import tools
 from open_rnic.host_driver.devices.sim import layout
 from open_rnic.host_driver.devices.sim.octets import OctetTop
 
@@ -24,6 +29,7 @@ _IO = [
     ("probe", 0, *(Subsignal(name, Pins(bits)) for name, bits in _BUS)),
 ]  # fmt: skip
 MAIN_RAM = 0x4000_0000
+TRIGGER = MAIN_RAM + 0x40
 
 
 class _Clocks(LiteXModule):
@@ -54,14 +60,21 @@ class _Phy(LiteXModule):
 
 
 class Soc(SoCCore):
-    """Without a CPU; a master at its bus has pins."""
+    """A master at its bus has pins. With a ``program``, it has a CPU, whose ROM that is, and without, none.
 
-    def __init__(self, octets: int, folder: Path, bus_standard: str = "wishbone"):
+    A ``capture`` has the low 16 bits of the word's address at these pins, ``stb``, and a counter; it has ``capture``
+    words, from 4 cycles before ``TRIGGER`` is read.
+    """
+
+    def __init__(self, octets: int, folder: Path, bus_standard: str = "wishbone", program: bytes = b"",
+                 capture: int = 0):  # fmt: skip
         platform = SimPlatform("SIM", _IO)
         self.crg = _Clocks(platform)
+        words = [int.from_bytes(program[at : at + 4], "little") for at in range(0, len(program), 4)]
         super().__init__(
-            platform, 62_500_000, cpu_type=None, integrated_main_ram_size=octets, ident="", with_uart=False,
-            with_timer=False, with_ctrl=False, bus_standard=bus_standard,
+            platform, 62_500_000, cpu_type="vexriscv" if program else None, integrated_main_ram_size=octets, ident="",
+            with_uart=False, with_timer=False, with_ctrl=False, bus_standard=bus_standard,
+            integrated_rom_size=max(len(program), 4) if program else 0, integrated_rom_init=words,
         )  # fmt: skip
         self.phy = _Phy(platform)
         rnic = add_rnic(self, self.phy, folder=folder)
@@ -72,15 +85,44 @@ class Soc(SoCCore):
         self.comb += [getattr(probe, name).eq(getattr(pads, name)) for name in asks]
         self.comb += [getattr(pads, name).eq(getattr(probe, name)) for name in ("dat_r", "ack")]
         self.bus.add_master(name="probe", master=probe)
+        if capture:
+            counter = MigenSignal(14)
+            self.sync += counter.eq(counter + 1)
+            trigger = probe.stb & (probe.adr == TRIGGER // 4)
+            self.capture = Capture(MigenCat(probe.adr[:16], probe.stb, counter), trigger, length=capture, before=4)
+            self.comb += self.capture.source.connect(rnic.samples)
 
 
-def verilog(octets: int, folder: Path, **options: str) -> str:
-    """Return the SoC's Verilog with that of its RNIC; the module is ``soc``."""
+def soc_verilog(octets: int, folder: Path, **options: str) -> str:
+    """Return the SoC's Verilog with that of its RNIC; the module is ``soc``.
+
+    Migen names signals after this function: a line that begins with ``verilog`` would end the text for Yosys.
+    """
     soc = Soc(octets, folder, **options)
     soc.finalize()
-    text = soc.platform.get_verilog(soc, name="soc").main_source
-    without_content = re.sub(r"^initial begin\n\s*\$readmemh.*\nend\n", "", text, flags=re.MULTILINE)
-    return without_content + (folder / "rnic.v").read_text()
+    output = soc.platform.get_verilog(soc, name="soc")
+
+    def content(match):
+        words = output.data_files[match[1]].split()
+        return " ".join(f"{match[2]}[{n}] = 32'h{word};" for n, word in enumerate(words) if int(word, 16))
+
+    text = re.sub(r'\$readmemh\("(\S+)", (\w+)\);', content, output.main_source)
+    return "".join([text, *(Path(name).read_text() for name, *_ in soc.platform.sources)])
+
+
+def compiled(source: Path, folder: Path) -> bytes:
+    """Return a program in C for a ROM at address 0, compiled as the docs say."""
+    names = [str(folder / f"program.{end}") for end in ("o", "elf", "bin")]
+    gcc = "riscv-none-elf-gcc"
+    with tools(folder / "tools", for_risc_v=True):
+        for command in (
+            [gcc, "-march=rv32im", "-mabi=ilp32", "-O2", "-ffreestanding", "-c", str(source), "-o", names[0]],
+            [gcc, "-Wl,--defsym=origin=0", "-Wl,--defsym=stack=0x10002000", "-T", str(source.with_suffix(".ld")),
+             "-o", names[1], names[0]],
+            ["riscv-none-elf-objcopy", "-O", "binary", *names[1:]],
+        ):  # fmt: skip
+            subprocess.run(command, check=True, cwd=folder)
+    return Path(names[2]).read_bytes()
 
 
 class SimulatedSoc(OctetTop):
