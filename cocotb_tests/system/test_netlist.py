@@ -1,5 +1,6 @@
 """What synthesis makes of a design, in simulation: blocks of memory, and a board's whole RNIC."""
 
+import asyncio
 import random
 
 import pytest
@@ -11,10 +12,12 @@ from cocotb.triggers import RisingEdge
 
 from open_rnic.cocotb_tests.harness import bench, simulate
 from open_rnic.cocotb_tests.plugins.lengths import long
+from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.cocotb_tests.system.test_verilog_rnic import memory_is_written_and_read
-from open_rnic.cocotb_tests.system.test_whole import board_and_twin
+from open_rnic.cocotb_tests.system.test_whole import BOARD, board_and_twin
 from open_rnic.host_driver.devices.names import parse
 from open_rnic.host_driver.devices.sim.netlist import synthesized
+from open_rnic.host_driver.net.frames import IcmpEcho, Protocol
 
 WIDTHS = {1: 1, 2: 1, 4: 1, 9: 1, 18: 2, 36: 4}  # bits of a word of block RAM, and the parts that are written alone
 NAMES = [f"{kind}_{width}" for kind in ("checked", "free") for width in WIDTHS]
@@ -90,9 +93,21 @@ def test_memories():
     simulate(Beside(), __name__)
 
 
+async def answer_to_a_ping(twin):
+    """Ping the board, whose MAC is not known before."""
+    answers = asyncio.Queue()
+    twin.host.handlers[Protocol.ICMP] = lambda packet, _: answers.put_nowait(packet.payload)
+    request = IcmpEcho(reply=False, identifier=1, sequence=2, payload=bytes(range(100)))
+    twin.host.send(Protocol.ICMP, BOARD.ip, request.encode(), twin.now / 1000)
+    twin.flush()
+    async with asyncio.timeout(HANG):
+        return IcmpEcho.decode(await answers.get())
+
+
 @long("a synthesis and a build of minutes")
-async def test_the_netlist_of_a_board_connects_and_its_memory_is_written_and_read():
+async def test_the_netlist_of_a_board_answers_arp_and_ping_and_connects_and_its_memory_is_written_and_read():
     async with board_and_twin(name="colorlight_5a75b:netlist") as (board, twin):
+        assert await answer_to_a_ping(twin) == IcmpEcho(True, 1, 2, bytes(range(100)))
         await memory_is_written_and_read(board, twin)
         counters = await board.rnic.counters()
         assert not any(count for name, count in counters.items() if name not in ("RX_FRAMES", "TX_FRAMES"))
