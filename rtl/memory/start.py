@@ -18,8 +18,8 @@ _SETTLES = 64  # cycles after each step, as LiteDRAM's software takes some, too
 class SdramStart(wiring.Component):
     """Takes the steps of initialisation that LiteDRAM names, and then trains the reads of a PHY that has delays.
 
-    It has the SDRAM from reset on until it is ready, at 50 MHz for half a millisecond, in case of DDR3 SDRAM for one
-    and a half. If no setting of the PHY works, it fails, and has the SDRAM forever.
+    It has the SDRAM from reset on until it is ready: for half a millisecond at 50 MHz, DDR3 SDRAM for 1.3 milliseconds
+    at 75 MHz. If no setting of the PHY works, it fails, and has the SDRAM forever.
 
     Parameters
     ----------

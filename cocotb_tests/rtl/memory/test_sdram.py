@@ -47,6 +47,22 @@ class Simulated(wiring.Component):
         return m
 
 
+class Silent(wiring.Component):
+    """A DDR3 SDRAM whose chips return nothing."""
+
+    def __init__(self):
+        super().__init__({"ready": Out(1), "failed": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.sdram = sdram = Sdram(1, MT41K64M16.simulated, HZ[Kind.DDR3])
+        m.d.comb += [
+            self.ready.eq(sdram.ready), self.failed.eq(sdram.failed), sdram.port.write.valid.eq(1),
+            sdram.dfi.delays.seen.eq(-1),
+        ]  # fmt: skip
+        return m
+
+
 class Memory:
     """The user of the memory port, and what the memory should contain: octets by their addresses."""
 
@@ -187,6 +203,18 @@ async def accesses_wait_until_the_sdram_is_ready(dut):
 @pytest.mark.parametrize("chip", KINDS, ids=str)
 def test_accesses_wait_until_the_sdram_is_ready(chip):
     simulate(functools.partial(Simulated, 1, chip), accesses_wait_until_the_sdram_is_ready)
+
+
+@bench(cycles=200_000)
+async def the_training_fails(dut):
+    await rises_with(RisingEdge(dut.clk), dut.failed)
+    await cycles(dut, 1000)
+    assert level(dut.failed)
+    assert not level(dut.ready)
+
+
+def test_an_sdram_that_returns_nothing_fails():
+    simulate(functools.partial(Silent), the_training_fails)
 
 
 @pytest.mark.parametrize("chip", KINDS, ids=str)
