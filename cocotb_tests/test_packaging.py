@@ -63,6 +63,7 @@ NAMING = [  # an extra, a package of it, and a command that names both
     ("boards", "amaranth-boards", ["boards"]),
     ("boards", "amaranth-boards", ["program", "ulx3s"]),
     ("boards", "amaranth-boards", ["crossings", "ulx3s"]),
+    ("boards", "amaranth-boards", ["margins"]),
     ("boards", "amaranth-boards", ["demo", "--device", "serial:sim:ulx3s", "--size", "1K"]),
     ("litex", "litex", ["litex", "colorlight_5a_75b", "--build"]),
     ("cpu", "pythondata-cpu-vexriscv", ["litex", "ecpix5", "--cpu-type", "vexriscv"]),
