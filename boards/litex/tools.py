@@ -13,6 +13,8 @@ from open_rnic.boards.flows import ABC9, ECP5_TIMING
 __all__ = ["REPORT", "tools"]
 
 REPORT = "report.json"  # of nextpnr
+#: nextpnr gives up a design that does not fit after minutes, where it would try for hours.
+_GIVE_UP = "--placer-heap-cell-placement-timeout 100000"
 _TOOLS = "yosys", "nextpnr-ecp5", "nextpnr-ice40", "nextpnr-himbaechel", "ecppack", "icepack"
 _TRIPLE = "riscv-none-elf"
 #: Zig's compiler with options of GCC. Its linker is called by itself, as it would bring a C library of its own for -lc;
@@ -47,7 +49,7 @@ def tools(folder: Path, *, for_risc_v: bool):
     script = rf"hierarchy -top \2\nproc -norom\n{ABC9}\nsynth_ecp5 -nowidelut \1-top \2".replace("&", r"\&")
     edit = rf"s#$PWD/##g; s#^synth_ecp5 \(.*\)-top \([^ ]*\)#{script}#"
     before = {"yosys": f"for each; do case $each in *.ys) sed -i {_quoted(edit)} $each;; esac; done\n"}
-    options = {"nextpnr-ecp5": f"{ECP5_TIMING} --report {REPORT}"}
+    options = {"nextpnr-ecp5": f"{ECP5_TIMING} {_GIVE_UP} --report {REPORT}"}
     scripts = {
         name: f'{before.get(name, "")}exec {here}/yowasp-{name} {options.get(name, "")} "$@"\n'
         for name in _TOOLS if (here / f"yowasp-{name}").exists()
