@@ -10,7 +10,7 @@ import pytest
 from open_rnic.cocotb_tests.harness.devices import closing
 from open_rnic.cocotb_tests.plugins.lengths import long
 from open_rnic.cocotb_tests.plugins.limits import HANG
-from open_rnic.cocotb_tests.system.test_whole import BOARD, PEER, board_and_twin
+from open_rnic.cocotb_tests.system.test_whole import BOARD, PEER, board_and_twin, connect
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.errors import MpaConnectionError, RejectedError
 from open_rnic.host_driver.mpa.negotiation import Config
@@ -86,7 +86,8 @@ async def all_connected(board, twin, connections, keep_alive=None):
 
     ``keep_alive`` is the board's.
     """
-    ours, theirs = {"tcp": board.tcp, "device": board.tcp.open_device}, {"tcp": twin}
+    ours = {"tcp": board.tcp, "device": board.tcp.open_device}
+    theirs = {"tcp": twin, "device": rdma.software}
     arrivals = asyncio.Semaphore(8)  # at a time, of those for which the board listens
 
     async def answer(listener):
@@ -100,14 +101,14 @@ async def all_connected(board, twin, connections, keep_alive=None):
     async def opened(address, passive, active):
         """Return the passive and the active ends, which know each other by the private data."""
 
-        async def connect(number):
+        async def connect_one(number):
             async with arrivals:
                 initiator = config(Role.INITIATOR, active, private_data=number)
-                return number, await rdma.connect(*listener.address, initiator, **active)
+                return number, await connect(*listener.address, config=initiator, **active)
 
         listening = rdma.listen(str(address), 0, config(Role.RESPONDER, passive), **passive)
         async with await listening as listener, asyncio.TaskGroup() as tasks:
-            connecting = [tasks.create_task(connect(bytes([n]))) for n in range(connections // 2)]
+            connecting = [tasks.create_task(connect_one(bytes([n]))) for n in range(connections // 2)]
             accepting = {number: accepted async for number, accepted in answer(listener)}
             initiators = dict([await each for each in connecting])
             return [(await accepting[number], initiators[number]) for number in initiators]
