@@ -19,7 +19,7 @@ from amaranth.hdl import Elaboratable
 
 from open_rnic.boards import SDRAM, find
 from open_rnic.boards.board import LEAST_PERIOD, Board, Core
-from open_rnic.boards.flows import FLOWS, Flow
+from open_rnic.boards.flows import FLOWS, Flow, last_error
 from open_rnic.boards.progress import Progress
 from open_rnic.boards.top import BoardTop, RnicTop
 from open_rnic.rtl.tcp.config import Station
@@ -231,17 +231,9 @@ def _run(
             process.wait()
     if process.returncode:
         failed = last_stage or "the build"
-        raise BuildError(f"{failed} failed: {_reason(folder) or f'exit code {process.returncode}: see {folder}/log'}")
-
-
-def _reason(folder: Path) -> str:
-    """Return the last error in the logs of the tools, and which log has it."""
-    # ABC, inside of Yosys, closes the standard output: later errors are in Yosys's own log alone.
-    for log in (folder / f"{NAME}.tim", folder / f"{NAME}.rpt", folder / "log"):
-        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        if errors := [line for line in lines if line.startswith("ERROR: ")]:
-            return f"{errors[-1].removeprefix('ERROR: ')}: see {log}"
-    return ""
+        found = last_error(folder / f"{NAME}.tim", folder / f"{NAME}.rpt", folder / "log")
+        reason, log = found or (f"exit code {process.returncode}", folder / "log")
+        raise BuildError(f"{failed} failed: {reason}: see {log}")
 
 
 def _read(board: Board, flow: Flow, core: Core, lanes: int, seed: int, folder: Path) -> Result:

@@ -1,8 +1,9 @@
 """The flows that turn a board's top into a bitstream: the tools, and their options."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
-__all__ = ["ABC9", "ECP5_TIMING", "FLOWS", "Flow"]
+__all__ = ["ABC9", "ECP5_TIMING", "FLOWS", "Flow", "last_error"]
 
 # Yosys turns tables into ROMs, which take more resources here than look-up tables.
 _READ = "proc -norom"
@@ -82,3 +83,15 @@ FLOWS = {
         toolchain={"toolchain": "Vivado"},
     ),
 }
+
+
+def last_error(*logs: Path) -> tuple[str, Path] | None:
+    """Return the last error in the first of these logs of Yosys and nextpnr that has one, and this log.
+
+    ABC, inside of Yosys, closes the standard output: later errors are in the log that Yosys itself writes, alone.
+    """
+    for log in logs:
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        if errors := [line for line in lines if line.startswith("ERROR: ")]:
+            return errors[-1].removeprefix("ERROR: ").strip(), log
+    return None

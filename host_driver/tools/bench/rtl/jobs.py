@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from open_rnic.boards.flows import last_error
 from open_rnic.host_driver.lib.optional_packages import missing
 from open_rnic.host_driver.tools.bench.rtl.blocks import BLOCKS
 from open_rnic.host_driver.tools.bench.rtl.parts import PARTS
@@ -188,7 +189,6 @@ def _path(report: dict[str, Any]) -> list[str]:
 
 def _run(entry: str, arguments: Sequence[str], folder: Path, limit: float) -> None:
     """Run a tool of YoWASP, in a process that ends with this one."""
-    # ABC, inside of Yosys, closes the standard output: only the log has messages of the passes that follow.
     command = [sys.executable, "-m", "open_rnic.host_driver.tools.bench.child", entry, *arguments, "-l", "log"]
     console = folder / "console"
     # In a session of its own, a tool does not receive the user's Ctrl-C, which would look like a failure of the tool.
@@ -205,7 +205,8 @@ def _run(entry: str, arguments: Sequence[str], folder: Path, limit: float) -> No
     if code < 0:
         raise StoppedError(f"ended by {signal.Signals(-code).name}")
     if code:
-        logs = [each for each in (console, folder / "log") if each.exists()]
-        lines = [line for each in logs for line in each.read_text(errors="replace").splitlines()]
-        errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-        raise ToolError((errors or lines or [f"exit code {code}"])[-1].strip())
+        logs = [each for each in (folder / "log", console) if each.exists()]
+        if found := last_error(*logs):
+            raise ToolError(found[0])
+        lines = [line for each in logs[::-1] for line in each.read_text(errors="replace").splitlines()]
+        raise ToolError((lines or [f"exit code {code}"])[-1].strip())
