@@ -31,6 +31,15 @@ async def answer_pings(listener):
         return await rping.server(connection)
 
 
+async def stalled(count):
+    """Wait until a number rises no more, as that of what a stalled writer has written, and return it."""
+    before = None
+    while (now := count()) != before:
+        before = now
+        await asyncio.sleep(0.3)
+    return before
+
+
 @contextmanager
 def leaving_nothing():
     """Check that no memory stays registered, and no socket open."""

@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 
+from open_rnic.cocotb_tests.harness.devices import stalled
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver.connection import MpaConnectionError, RejectedError, initiate, listen
 from open_rnic.host_driver.devices.software import SoftwareDevice
@@ -230,11 +231,8 @@ async def test_a_slow_ulp_slows_its_peer():
                 sent += 1
 
         sending = asyncio.create_task(send())
-        before = -1
-        while sent != before:
-            before = sent
-            await asyncio.sleep(0.2)
-        assert sent < 300
+        before = await stalled(lambda: sent)
+        assert before < 300
         for _ in range(before):
             assert await theirs.receive_ulpdu() == bytes(60000)
         await asyncio.sleep(0.1)

@@ -19,6 +19,7 @@ from open_rnic.cocotb_tests.harness.devices import (
     drains_when_all_ulpdus_and_events_are_read,
     pass_stream_octets_both_ways,
     running,
+    stalled,
     stream,
     stream_octets,
 )
@@ -116,11 +117,7 @@ async def test_a_slow_reader_stalls_only_its_writer():
                 given += 1
 
         writer = asyncio.create_task(give())
-        before = None
-        while given != before:  # until the writer is stalled
-            before = given
-            await asyncio.sleep(0.3)
-        assert WINDOW <= given * len(packet) <= 3 * WINDOW
+        assert WINDOW <= await stalled(lambda: given) * len(packet) <= 3 * WINDOW
         # Registers and the other direction still work, ...
         assert await device.get("IDENTITY") == IDENTITY
         await device.write_mpa(b"other")

@@ -13,7 +13,7 @@ from itertools import product
 
 import pytest
 
-from open_rnic.cocotb_tests.harness.devices import closing, leaving_nothing
+from open_rnic.cocotb_tests.harness.devices import closing, leaving_nothing, stalled
 from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver import rdma
@@ -444,11 +444,7 @@ async def test_a_receiver_without_buffers_slows_the_sender():
                 sent += 1
 
         sending = asyncio.create_task(send())
-        before = -1
-        while before != sent:
-            before = sent
-            await asyncio.sleep(0.2)
-        assert sent < 500
+        assert await stalled(lambda: sent) < 500
         for number in range(600):
             assert (await theirs.receive()).data == number.to_bytes(4, "big") * 16384
         await sending
