@@ -17,10 +17,15 @@ from open_rnic.rtl.net.layouts import Frame
 
 __all__ = ["EARLY", "Mac", "MacCounts"]
 
-EARLY = 8  # words: the fewest with which the transmission of a frame may begin
+# Words: the fewest with which the transmission of a frame may begin. At 1 Gb/s and a core clock of 40 MHz, word n is
+# stored by 25n ns, and seen by the other side 6 cycles of each clock later at most, by 25n + 223 ns. It is needed 64 ns
+# of preamble and 32n ns after the first 8 words have been stored and seen, which takes more than 200 ns, so at
+# 32n + 264 ns or later.
+EARLY = 8
 
 _WORDS = 512  # block RAM, and more than in the longest frame
-_EARLY_WORDS = 16  # LUT RAM
+# LUT RAM for 512 ns at 1 Gb/s: within 495 ns, the core has seen that a word has left, and the other side the next one.
+_EARLY_WORDS = 16
 _FCS = 4  # octets
 
 
@@ -92,22 +97,16 @@ class Mac(wiring.Component):
         octets ▸ MacReceiver    ▸ FrameFifo ▸ rx_frames (with ``early``: Arrivals)
         octets ◂ MacTransmitter ◂ FrameFifo ◂ tx_frames
 
-    There are three clock domains: the core's ``sync``, and ``mac_rx`` and ``mac_tx`` with the clocks of the octets,
-    none of which need be related to another. Frames pass from one to another as a whole, so that transmit never runs
-    out of octets within a frame, and the core sees good frames only. Frames for which there is no room are discarded.
+    There are three clock domains, none of which need be related to another: the core's ``sync``, and ``mac_rx`` and
+    ``mac_tx`` with the clocks of the octets. Frames pass between them as a whole, so that transmit never runs out of
+    octets, and the core sees good frames only. Frames for which there is no room are discarded.
 
-    With ``early``, both queues have 16 words, which take 512 ns at 1 Gb/s. The core must take and give a word in each
-    cycle, at a clock of 40 MHz or more:
+    With ``early``, frames pass while they come, both ways: the core must take and give a word in each cycle, at a clock
+    of 40 MHz or more, and the last beat of a received frame says whether it is bad.
 
-    - :class:`.Arrivals` gives received frames to the core while they arrive; their last beat says whether they are bad.
-    - Transmission begins when a part of a frame has been stored. Word n is stored by 25n ns, and seen by the other side
-      6 cycles of each clock later at most, by 25n + 223 ns; it is needed 64 ns of preamble and 32n ns after ``early``
-      words have been stored and seen, which takes more than 200 ns, so at 32n + 264 ns or later. Within 495 ns, the
-      core has seen that a word has left, and the other side that another one is in its place.
-
-    While the MAC does not run, nothing is transmitted, received frames are ignored, and those from the core are
-    discarded. When it stops, a frame that is being transmitted is cut off, and one that the core is taking is not. It
-    starts again from the state after power-up, once both clocks of the PHY have been seen.
+    While the MAC does not run, it discards frames of both sides. When it stops, a frame that is being transmitted is
+    cut off, and one that the core is taking is not. It starts again from the state after power-up, once both clocks of
+    the PHY have been seen.
 
     Latency at 1 Gb/s and a core clock of 62.5 MHz: from the last octet of a received frame to its first beat, 105 to
     170 ns; from a frame's last beat (or the last one of ``early``) to its first octet of preamble, 80 to 138 ns.
@@ -121,19 +120,12 @@ class Mac(wiring.Component):
 
     Members
     -------
-    rx_octets : In, :class:`.RxOctets`; in the domain ``mac_rx``
-    tx_octets : Out, :class:`.TxOctets`; in the domain ``mac_tx``
-    rx_frames : Out, stream of :class:`.Frame`
-        Frames without FCS, preceded by two octets of padding. Without ``early``, ``bad`` is always 0.
-    tx_frames : In, stream of :class:`.Packet`
-        Frames without FCS, preceded by two octets of padding, of at most 1,514 octets; padded to 60 octets by the MAC.
-        A longer one is discarded, or with ``early`` cut off there; both are counted as ``tx_dropped``.
-    enable : In, 1 bit
-        Let the MAC run; only while the link is up.
-    running : Out, 1 bit
-        The MAC runs.
-    stopped : Out, 1 bit
-        The MAC does not run, and is in reset in all of its clock domains.
+    rx_octets, tx_octets : In, :class:`.RxOctets`, in ``mac_rx``; Out, :class:`.TxOctets`, in ``mac_tx``
+    rx_frames, tx_frames : Out, stream of :class:`.Frame`; In, stream of :class:`.Packet`; without FCS, behind two
+        octets of padding. A frame to transmit is padded to 60 octets; one over 1,514 is discarded, or with ``early``
+        cut off there, and counted as ``tx_dropped``. Without ``early``, no frame is ``bad``
+    enable : In, 1 bit; let the MAC run; only while the link is up
+    running, stopped : Out, 1 bit; the MAC runs; it does not, and is in reset in all of its clock domains
     counts : Out, :class:`MacCounts`
 
     """

@@ -109,12 +109,10 @@ class SharedMpa(wiring.Component):
                      ▴ RTR, errors
         rx_ulpdu ◂ StoreAndForward ◂ RtrDetector ◂ FpduReceiver ◂ rx_fpdus
 
-    Blocks are those of :class:`.MpaDatapath`. What they keep of a connection from one FPDU to the next is a row
-    (:class:`.Rows`). Octets of stream mode do not pass through it: logic around it watches the settings, counts these
-    octets, and reports the changes of mode as events.
-
-    Nothing of one connection waits for another longer than for the packet, or the visit of the fence, that has begun;
-    unless ULPDUs are given to a shut fence, or FPDUs without room for their ULPDUs.
+    The blocks are those of :class:`.MpaDatapath`, with :class:`.Rows` for what lasts from one FPDU to the next. Octets
+    of stream mode pass outside: logic there counts them by the settings, and reports changes of mode as events. No
+    connection waits for another one longer than for the packet, or the visit of the fence, that has begun; unless
+    ULPDUs are given to a shut fence, or FPDUs without room for their ULPDUs.
 
     Throughput: each direction transfers a beat in every cycle. At a change of connection, transmit loses 2 cycles and
     receive 3, of which an FPDU's own octets cover 1.
@@ -122,43 +120,27 @@ class SharedMpa(wiring.Component):
     Parameters
     ----------
     connections : number of connections, at least 2
-    lanes : width of the streams in 32-bit lanes
-    store_and_forward, keep_terminates : see :class:`.MpaDatapath`
+    lanes, store_and_forward, keep_terminates : see :class:`.MpaDatapath`
 
     Members
     -------
-    tx_ulpdu : In, stream of :class:`.TxUlpdu`
-        ULPDUs from the host.
-    tx_fpdu : Out, stream of :class:`.Packet` with ``connection``
-        To the peers: a packet for each FPDU.
-    rx_fpdus : In, stream of :class:`.Train`
-        From the peers: whole FPDUs.
-    rx_ulpdu : Out, stream of :class:`.RxUlpdu`
-        Good ULPDUs.
-    tx_mpa, room : In, 1 bit for each connection
-        Transmit is in MPA mode; there is room for an FPDU of the device's own, besides all that is on its way.
-    opens : Out, array of 2 times ``connection`` (In) and ``passes``
-        A ULPDU of ``connection`` passes or is discarded, and does not wait. No other ULPDUs are given.
-    bus : In, :class:`.RegisterBus`
-    irq : Out, 1 bit for each connection
-        See :class:`.SharedRegisters`.
-    watch : Out, ``connection`` (In), ``settings``, a :class:`Watched`, and ``failed``
-        The settings of ``connection``; its receive has ended with an error: FPDUs are discarded.
+    tx_ulpdu : In, stream of :class:`.TxUlpdu`; from the host. Only ULPDUs that ``opens`` lets pass
+    tx_fpdu : Out, stream of :class:`.Packet` with ``connection``; to the peers, a packet for each FPDU
+    rx_fpdus : In, stream of :class:`.Train`; from the peers
+    rx_ulpdu : Out, stream of :class:`.RxUlpdu`; good ULPDUs
+    tx_mpa : In, 1 bit for each connection; transmit is in MPA mode
+    room : In, 1 bit for each connection; for an FPDU of the device's own, besides all that is on its way
+    opens : Out, array of 2 :class:`.Passes`
+    bus, irq : In, :class:`.RegisterBus`; Out, 1 bit for each connection; see :class:`.SharedRegisters`
+    watch : Out, ``connection`` (In), ``settings``, a :class:`Watched`, and ``failed``: receive discards its FPDUs
     sending : Out, ``connection`` (In) and ``settings``, a :class:`Sending`
-        The settings of ``connection``.
     reports : Out, :class:`Reports`
-    stream_event : In, stream of :class:`.NumberedEvent`
-        Events of the logic around: RX_MPA; TX_MPA, before ``tx_mpa`` is 1; errors of stream mode.
-    directions : Out, ``connection``, ``tx`` and ``rx`` (In)
-        The :class:`.DirectionState` of ``connection``, as far as the logic around knows it.
-    resets : Out, 1 bit
-        A connection is about to be reset: the logic around begins nothing new, and the data path takes nothing
-        new once ``idle`` is 1.
-    idle : In, 1 bit
-        Nothing of any connection is on its way in front of the data path or behind it.
-    clear : Out, :class:`.Clear`
-        The connection is reset in this cycle; ``tx_mpa`` is 0 in the next one. After power-up, all are.
-    rtr : Out, :class:`Rtrs`
+    stream_event : In, stream of :class:`.NumberedEvent`; RX_MPA; TX_MPA, before ``tx_mpa`` is 1; stream mode's errors
+    directions : Out, ``connection``, ``tx`` and ``rx`` (In): its :class:`.DirectionState`, as known outside
+    resets : Out, 1 bit; a connection is about to be reset: the logic around begins nothing new
+    idle : In, 1 bit; nothing is on its way in front of the data path or behind it; with ``resets``, nothing new enters
+    clear : Out, :class:`.Clear`; ``tx_mpa`` is 0 in the next cycle. After power-up, all connections are cleared
+    rtr : Out, :class:`.Rtrs`
 
     """
 

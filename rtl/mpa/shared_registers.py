@@ -72,26 +72,17 @@ class SharedRegisters(wiring.Component):
 
     Members
     -------
-    bus : In, :class:`.RegisterBus`
-        Accesses of the host. The number of the connection is above the 8 bits of the address of a register.
-    irq : Out, 1 bit for each connection
-        An event is pending.
-    events : In, array of streams of :class:`NumberedEvent`
-        Events, of a kind other than NONE.
-    counts : In, array of streams of :class:`.Counted`
-        Increments of counters.
-    state_of : Out, the number of a connection
-    tx_state, rx_state : In, :class:`.DirectionState`
-    open : In, 1 bit
-        For the register STATE of this connection.
-    NAME : Out, :class:`Reader`
-        The settings that the reader NAME needs.
-    resets : Out, 1 bit
-        A connection waits for its reset, or is being reset; after power-up, until all pages have their words.
-    idle : In, 1 bit
-        Nothing of any connection is on its way.
-    clear : Out, :class:`.Clear`
-        Everything about the connection is forgotten in this cycle: it is reset. After power-up, all are.
+    bus : In, :class:`.RegisterBus`; the number of the connection is above the 8 bits of a register's address
+    irq : Out, 1 bit for each connection; an event is pending
+    events : In, array of streams of :class:`NumberedEvent`, of a kind other than NONE
+    counts : In, array of streams of :class:`.Counted`; increments of counters
+    state_of : Out, number of a connection
+    tx_state, rx_state, open : In, :class:`.DirectionState`, 1 bit; for the register STATE of this connection
+    NAME : Out, :class:`Reader`; the settings that the reader NAME needs
+    resets : Out, 1 bit; a connection waits for its reset, or is being reset; after power-up, until all pages have their
+        words
+    idle : In, 1 bit; nothing of any connection is on its way
+    clear : Out, :class:`.Clear`; the connection is reset: all about it is forgotten. After power-up, all are
 
     """
 

@@ -68,34 +68,20 @@ class SharedStreams(wiring.Component):
 
     Members
     -------
-    bus : In, :class:`.RegisterBus`
-        The number of the connection is above the 8 bits of the address of a register.
-    waits : Out, 1 bit for each connection
-        A received word waits.
-    has_ulpdu : Out, 1 bit for each connection
-        It is one of a ULPDU.
+    bus : In, :class:`.RegisterBus`; the number of the connection is above the 8 bits of a register's address
+    waits : Out, 1 bit for each connection; a received word waits
+    has_ulpdu : Out, 1 bit for each connection; it is one of a ULPDU
     words : In, :class:`Words`
-    passed : In, stream of :class:`.RxUlpdu`
-        What the engine passes to the host. It never stalls.
-    packets : Out, stream of :class:`.Packet` with ``connection``
-        Octets of stream mode.
+    passed : In, stream of :class:`.RxUlpdu`; what the engine passes to the host. Never stalls
+    packets : Out, stream of :class:`.Packet` with ``connection``; octets of stream mode
     tx_ulpdu : Out, stream of :class:`.TxUlpdu`
-        ULPDUs.
-    sending_of, sending
-        Of :class:`.SharedMpa`.
-    room, opens : In, 1 bit
-        A packet of connection ``sending_of`` does not stall; its ULPDUs pass the fence.
-    is_mpa : Out, 1 bit for each connection
-        The connection is in MPA mode: all octets of stream mode have left, and the host has the event.
-    state_of : In, the number of a connection
-    state : Out, :class:`.DirectionState`
-        The state of this connection's transmit.
-    event : Out, stream of :class:`.NumberedEvent`
-        TX_MPA, and errors.
-    resets : In, 1 bit
-        Begin no packet.
-    idle : Out, 1 bit
-        No packet is on its way, and no access of the host.
+    sending_of, sending : of :class:`.SharedMpa`
+    room, opens : In, 1 bit; a packet of connection ``sending_of`` does not stall; its ULPDUs pass the fence
+    is_mpa : Out, 1 bit for each connection; it is in MPA mode: stream mode's octets have left, and the host knows
+    state_of, state : In, number of a connection; Out, :class:`.DirectionState` of its transmit
+    event : Out, stream of :class:`.NumberedEvent`; TX_MPA, and errors
+    resets : In, 1 bit; begin no packet
+    idle : Out, 1 bit; no packet is on its way, and no access of the host
     clear : In, :class:`.Clear`
 
     """

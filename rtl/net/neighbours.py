@@ -55,9 +55,7 @@ class Neighbours(wiring.Component):
     older             is treated as if the MAC were unknown
     ================  ==============================================================================
 
-    A reset, which memory outlasts, frees all entries.
-
-    Latency: at most ``entries`` + 6 cycles, and ``entries`` more once in a unit of age.
+    Latency: at most ``entries`` + 6 cycles, and ``entries`` more once in a unit of age. A reset frees all entries.
 
     Parameters
     ----------
@@ -67,28 +65,17 @@ class Neighbours(wiring.Component):
 
     Members
     -------
-    task : In, :class:`Task`
-        Stays until ``done``, as ``address`` and ``sender`` do.
-    address : In, 32 bits
-        A neighbour's address; not 0 if it is looked up.
-    sender : In, 48 bits
-        With UPDATE and LEARN, the neighbour's MAC.
-    done : Out, 1 bit
-        The task has been done. The other outputs are valid, and do not change until the next task.
-    known : Out, 1 bit
-        The entry has a MAC.
-    ask : Out, 1 bit
-        A request is to be sent, to the MAC if it is known, otherwise to all.
-    show : In, range(WORDS)
-        A :class:`Word`, or a constant.
-    word : Out, 32 bits
-        The word of the entry that was selected by ``show`` in the previous cycle.
-    rest : In, 1 bit
-        The entry is not used any more; ages may be increased.
-    tick : In, 1 bit
-        A millisecond has passed.
-    sweep : Out, 1 bit
-        A unit of age has passed.
+    task : In, :class:`Task`; stays until ``done``, as ``address`` and ``sender`` do
+    address : In, 32 bits; a neighbour's, not 0 if it is looked up
+    sender : In, 48 bits; with UPDATE and LEARN, the neighbour's MAC
+    done : Out, 1 bit; the other outputs are valid, and do not change until the next task
+    known : Out, 1 bit; the entry has a MAC
+    ask : Out, 1 bit; a request is to be sent, to the MAC if it is known, otherwise to all
+    show : In, range(WORDS); a :class:`Word`, or a constant
+    word : Out, 32 bits; the word of the entry that was selected by ``show`` in the previous cycle
+    rest : In, 1 bit; the entry is not used any more; ages may be increased
+    tick : In, 1 bit; a millisecond has passed
+    sweep : Out, 1 bit; a unit of age has passed
 
     """
 

@@ -26,16 +26,8 @@ _SEGMENTS = 1024  # words: at least two full segments with their sources and len
 class Net(wiring.Component):
     """Everything between an Ethernet MAC and TCP.
 
-    .. code-block:: text
-
-        rx_frames ▸ Receiver ▸ segments  ▸ SegmentDelivery  ▸ tcp_rx
-                        ▾    ▸ datagrams ▸ DatagramDelivery ▸ udp_rx
-                        ▾    ▸ echoes
-                      ARP        ▾
-                        ▸ ▸ ▸  Sender ◂ tcp_tx, udp_tx
-        tx_frames ◂ frames ◂ ◂ ◂ ▾
-
-    Receive never waits: a packet for which there is no room is discarded.
+    ``docs/net.md`` shows its blocks. Receive never waits: a packet for which there is no room is discarded. Frames have
+    no FCS, and are preceded by two octets of padding. Addresses are integers: the first octet is the most significant.
 
     Parameters
     ----------
@@ -45,39 +37,24 @@ class Net(wiring.Component):
 
     Members
     -------
-    rx_frames : In, stream of :class:`.Frame`
-        Frames from the MAC without FCS, preceded by two octets of padding; ``ready`` is always 1.
-    tx_frames : Out, stream of :class:`.Packet`
-        Frames for the MAC without FCS, preceded by two octets of padding, padded to 60 octets. A frame has no pauses.
-    tcp_rx : Out, stream of :class:`.RxSegment`
-        Segments whose frame, lengths and checksums are good.
+    rx_frames : In, stream of :class:`.Frame`; ``ready`` is always 1
+    tx_frames : Out, stream of :class:`.Packet`; padded to 60 octets, without pauses
+    tcp_rx : Out, stream of :class:`.RxSegment`; with good frame, lengths and checksums
     tcp_tx : In, stream of :class:`.TxSegment`
-        Segments to send.
-    express : In, :class:`.Express`
-        The express way of a segment.
-    tcp_soon : Out, 1 bit
-        A segment that begins now would leave soon, behind one frame at most.
-    tcp_sent : Out, 1 bit
-        A segment of ``tcp_tx`` has been taken.
-    tcp_unresolved : Out, 1 bit
-        With ``tcp_sent``: the segment was discarded, because the MAC of its next hop is not known, or because there is
-        no next hop. An ARP request is sent, at most one a second for an address.
+    express : In, :class:`.Express`; the express way of a segment
+    tcp_soon : Out, 1 bit; a segment that begins now would leave soon, behind one frame at most
+    tcp_sent : Out, 1 bit; a segment of ``tcp_tx`` has been taken
+    tcp_unresolved : Out, 1 bit; with ``tcp_sent``: it was discarded, as the MAC of its next hop is not known, or there
+        is no next hop. An ARP request is sent, at most one a second for an address
     resolve : In, :class:`.Resolve`
     udp_rx : Out, stream of :class:`.RxDatagram`
-    udp_tx : In, stream of :class:`.TxDatagram`
-        Datagrams whose next hop is not known are discarded.
-    mac : In, 48 bits
-    address : In, 32 bits
-    prefix : In, 32 bits
-        The mask of the network.
-    gateway : In, 32 bits
-        The next hop for other networks; 0 for none. All four are integers: the first octet is the most significant.
-    tick : In, 1 bit
-        A millisecond has passed.
-    conflict : Out, 1 bit
-        Another host used ``address`` (RFC 5227 §2.4). It is defended with an announcement, at most one in 10 s.
-    counts : Out, :class:`.Counts`
-        The discarded frames.
+    udp_tx : In, stream of :class:`.TxDatagram`; discarded if their next hop is not known
+    mac, address, prefix, gateway : In, 48 bits, 32 bits each; ``prefix`` is the mask of the network, ``gateway`` the
+        next hop for other networks, 0 for none
+    tick : In, 1 bit; a millisecond has passed
+    conflict : Out, 1 bit; another host used ``address`` (RFC 5227 §2.4). An announcement, at most one in 10 s, defends
+        it
+    counts : Out, :class:`.Counts`; the discarded frames
 
     """
 

@@ -95,26 +95,18 @@ class Sender(wiring.Component):
     tcp : In, stream of :class:`.TxSegment`
     express : In, :class:`.Express`
     udp : In, stream of :class:`.TxDatagram`
-    icmp : In, stream of :class:`.Packet`
-        Echo requests: the source, the length, and the ICMP message, as :class:`.Receiver` writes them.
-    arp : In, stream of :class:`.ArpPacket`
-        Received ARP packets.
-    o : Out, signature :class:`.PacketWriter`
-        Frames, preceded by two octets of padding, padded to 60 octets.
+    icmp : In, stream of :class:`.Packet`; echo requests as :class:`.Receiver` writes them: source, length, ICMP message
+    arp : In, stream of :class:`.ArpPacket`; received ARP packets
+    o : Out, signature :class:`.PacketWriter`; frames, behind two octets of padding, padded to 60 octets
     station : In, :class:`.Station`
-    examined, kinds, kinds_valid : Out, 32 bits; In, :class:`.Kinds`; In, 1 bit
-        To a :class:`.Classifier`. ``kinds`` is that of ``examined`` if ``kinds_valid`` is 1.
-    tick : In, 1 bit
-        A millisecond has passed.
-    idle : Out, 1 bit
-        No frame is being built.
-    sent : Out, 1 bit
-        A segment of ``tcp`` has been taken.
-    unresolved : Out, 1 bit
-        With ``sent``: it was discarded, because the MAC of its next hop is not known.
+    examined, kinds, kinds_valid : Out, 32 bits; In, :class:`.Kinds`; In, 1 bit; to a :class:`.Classifier`. ``kinds`` is
+        that of ``examined`` if ``kinds_valid`` is 1
+    tick : In, 1 bit; a millisecond has passed
+    idle : Out, 1 bit; no frame is being built
+    sent : Out, 1 bit; a segment of ``tcp`` has been taken
+    unresolved : Out, 1 bit; with ``sent``: it was discarded, because the MAC of its next hop is not known
     resolve : In, :class:`Resolve`
-    conflict : Out, 1 bit
-        Another host used this host's address (RFC 5227 §2.4).
+    conflict : Out, 1 bit; another host used this host's address (RFC 5227 §2.4)
 
     """
 

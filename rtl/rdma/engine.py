@@ -88,73 +88,42 @@ class Processed(wiring.Signature):
 class RdmaEngine(wiring.Component):
     """DDP and RDMAP of one connection, or of many (RFC 5041, RFC 5040).
 
-    ::
-
-                   commands ▸ CommandLoader ▸ RegionTable
-                                    ▾             ▴ lookups
-        tx_ulpdu ◂ UlpduSwitch ◂ RdmaSender ◂ MessageLoader
-                     ▴ host         ▴ memory      ▴ RDMA Read Requests
-        rx_ulpdu ───────────────────────▸ RdmaReceiver ▸ memory, CompletionQueue
-                                              ▾ host
-
-    The engine takes received ULPDUs, places their octets in memory, and answers RDMA Reads from it; it sends the
-    messages that the host, or logic beside it, posts. The host gets the ULPDUs that end a stream: a Terminate, and
-    ULPDUs without a valid header. For any other error, the registers say which ULPDU was refused; the host makes the
-    Terminate.
+    ``docs/rdma-engine.md`` shows its blocks, and says what it does with ULPDUs, messages and errors.
 
     Parameters
     ----------
     lanes : width of the streams and of memory in 32-bit lanes
-    regions : rows of the STag table, a power of 2 from 2 to 65,536
-    buffers : buffers for Sends that can be posted, a power of 2 from 2 to 256
-    work : messages, and pieces of messages, that the host can post, a power of 2 from 1 to 128; as many others are for
-        the fabric
-    reads : the largest IRD and ORD, a power of 2 from 2 to 128
+    regions, buffers : of a connection: rows of its STag table, a power of 2 from 2 to 65,536; buffers for Sends that
+        can be posted, from 2 to 256
+    work : messages, and pieces of messages, that its host can post, a power of 2 from 1 to 128; the fabric as many
+    reads : its largest IRD and ORD, a power of 2 from 2 to 128
     fabric : with the ports for logic beside the engine
-    connections : number of connections, a power of 2 from 1 to 64. Each has as many regions, buffers, messages and RDMA
-        Reads as the parameters above say
+    connections : number of connections, a power of 2 from 1 to 64
 
     Members
     -------
-    rx_ulpdu : In, stream of :class:`.RxUlpdu`
-        From the data path: good ULPDUs, and bad ones that are Terminates.
-    tx_ulpdu : Out, stream of :class:`.TxUlpdu`
-        To the data path.
-    host_tx : In, stream of :class:`.TxUlpdu`
-        From the host; each ULPDU goes between two of the engine's.
-    host_rx : Out, stream of :class:`.RxUlpdu`
-        To the host.
+    rx_ulpdu : In, stream of :class:`.RxUlpdu`; good ULPDUs, and bad ones that are Terminates
+    tx_ulpdu : Out, stream of :class:`.TxUlpdu`; to the data path
+    host_tx : In, stream of :class:`.TxUlpdu`; each ULPDU goes between two of the engine's
+    host_rx : Out, stream of :class:`.RxUlpdu`; with many connections, the host takes each beat at once
     memory : Out, :class:`.MemoryPort`
-    fabric : In, stream of 32 bits
-        The words of WORK commands of logic beside the engine, which has half of the places for work.
-    fabric_done : Out, 1 bit
-        All octets of the oldest of its messages have been read from memory. For one cycle.
-    bus : In, :class:`.RegisterBus`
-        Access to the registers (:data:`.RDMA_MAP`).
-    irq : Out, 1 bit
-        A Send has been received, posted work is done, or STATUS has changed.
-    reset : In, 1 bit
-        The reset of the connection.
-    rtr : In, :class:`.Rtrs`
-        ``sends`` is settled before the engine is enabled.
+    fabric : In, stream of 32 bits; words of WORK commands, from logic beside the engine
+    fabric_done : Out, 1 bit; all octets of its oldest message have been read from memory. For one cycle
+    bus : In, :class:`.RegisterBus`; :data:`.RDMA_MAP`. With many connections, the connection's number is above 8 bits
+    irq : Out, 1 bit for each connection; a Send has been received, posted work is done, or STATUS has changed
+    rtr : In, :class:`.Rtrs`; ``sends`` is settled before the engine is enabled
+    reset : In, 1 bit; the reset of the connection. Only with one
 
-    With many connections, ULPDUs have a ``connection``, ``bus`` has the number of the connection above the 8 bits of
-    the address of a register, and ``irq`` has a bit for each connection. ULPDUs of a connection are taken whatever the
-    others do, so the host must take ``host_rx`` at once. The engine sends one segment of a connection, and then one of
-    the next connection that has one and may send it. Instead of ``reset``, there are
+    Only with many connections, which send a segment each in turn, and receive independently of each other:
 
     sending : Out, :class:`Sending`
     sends : Out, :class:`SendGate`
     processed : Out, :class:`Processed`
-    resets : In, 1 bit
-        A connection is about to be reset: no message of any connection begins, and no ULPDU is given.
-    idle : Out, 1 bit
-        Nothing of any connection is in the engine while ``resets`` is 1.
-    clear : In, :class:`.Clear`
-        The connection is reset, which happens only with ``resets`` and ``idle``. After power-up, all are.
-    fabric_connection : In, the number of a connection
-        The commands of ``fabric`` are of this connection. It changes only when all of its messages are done, or with
-        ``clear``.
+    resets : In, 1 bit; a connection is about to be reset: no message begins, and no ULPDU is given
+    idle : Out, 1 bit; nothing of any connection is in the engine while ``resets`` is 1
+    clear : In, :class:`.Clear`; only with ``resets`` and ``idle``. After power-up, all connections are cleared
+    fabric_connection : In, number of the connection of ``fabric``; changes when all its messages are done, or by
+        ``clear``
 
     """
 

@@ -198,15 +198,8 @@ class RdmaReceiver(wiring.Component):
         ulpdus ▸ HeaderReader ▸ (lookup in the RegionTable, 3 cycles) ▸ checks ▸ Realigner ▸ memory
                       ▾ host                                                          ▾ requests
 
-    A ULPDU is checked as a whole before its first octet is placed; the checks and their order are those of
-    ``docs/rdma-engine.md``. A ULPDU that fails is refused: none of its octets is placed, ``refused`` is set, ``header``
-    has its header, and all later ULPDUs are discarded. A ULPDU whose region is revoked while it is being placed is
-    refused from there on.
-
-    A Send waits before the lookup for its buffer, so that lookups of transmit go on.
-
-    Once memory could not write a word, ``failed`` is set, and no message completes any more: that of the word has none
-    of its ``last`` words transferred yet, and all others follow.
+    A ULPDU is checked as a whole before its first octet is placed. ``docs/rdma-engine.md`` has the checks, and what
+    becomes of a ULPDU that is refused, of Sends without a buffer, and of words that memory cannot write.
 
     Latency: 8 cycles from a beat to the word. Throughput: one beat per cycle; a ULPDU takes a cycle more if its octets
     lie in more words than it has beats. ULPDUs are ordered, except those of RDMA Writes: such a ULPDU waits for the
@@ -215,32 +208,23 @@ class RdmaReceiver(wiring.Component):
     Members
     -------
     i : In, stream of :class:`.RxUlpdu`
-    host : Out, stream of :class:`.RxUlpdu`
-        See :class:`.HeaderReader`.
+    host : Out, stream of :class:`.RxUlpdu`; see :class:`.HeaderReader`
     write : Out, stream of :class:`.MemoryWrite`
-    write_fault : In, 1 bit
-        See :class:`.MemoryPort`. While the receiver is not enabled, it is that of a connection before.
+    write_fault : In, 1 bit; see :class:`.MemoryPort`. Without effect while the receiver is not enabled
     requests : Out, :class:`.RequestWords`
-    note : Out, :class:`Note`
-        This message is complete: its octets are in memory. For one cycle.
-    lookup, answer, step
-        Of :class:`.RegionTable`; ``step`` is 0 if memory stalls.
-    invalidate : Out, ``valid`` and ``row``
-        A Send that invalidates the region in this row has been checked in the last cycle.
-    buffer : In, stream of :class:`.Buffer`
-        The posted buffers; one is taken when a Send's last segment has been checked, or in the cycle of ``skips``.
-    sink : In, stream of :class:`.Sink`
-        The RDMA Reads that wait for their responses, the oldest first.
+    note : Out, :class:`Note`; this message is complete: its octets are in memory. For one cycle
+    lookup, answer, step : of :class:`.RegionTable`; ``step`` is 0 if memory stalls
+    invalidate : Out, ``valid`` and ``row``; a Send that invalidates the region in this row was checked a cycle ago
+    buffer : In, stream of :class:`.Buffer`; one is taken when a Send's last segment has been checked, or with ``skips``
+    sink : In, stream of :class:`.Sink`; the RDMA Reads that wait for their responses, the oldest first
     completion : Out, :class:`Completion`
     settings : In, :class:`Settings`
-    rtr : In, :class:`.Rtr`
-        The RTR that has just been received, if it has an MSN.
+    rtr : In, :class:`.Rtr`; the RTR that has just been received, if it has an MSN
     status : Out, :class:`Status`
 
-    Only with many connections: the checks process one connection at a time, and turn to another one, in a cycle, while
-    no header is between its lookup and its checks; the beats behind a header go on. The header of a refused ULPDU is
-    stored in block RAM; all checks wait meanwhile. A Send for which no buffer is posted never stalls: it must not be
-    given.
+    Only with many connections: the checks are of one connection at a time, and turn to another one in a cycle in which
+    no header is between its lookup and its checks; beats behind a header go on. All checks wait while the header of a
+    refused ULPDU is stored in block RAM. A Send without a buffer does not wait: it must not be given.
 
     turn : Out, :class:`Turn`
     shown : Out, :class:`Shown`

@@ -86,53 +86,36 @@ class SampleRing(wiring.Component):
     """Counts octets through a buffer of ``octets`` octets and the peer's ring, and decides on each RDMA Write.
 
     Octets have numbers from 0 on. They are ``stored`` in the buffer, given to the engine as RDMA Writes (``tail``),
-    announced by doorbells, and freed by the peer (``head``); head <= announced <= tail <= stored, and the tail is at
-    most ``ring_octets`` ahead of the head.
+    announced by doorbells, and freed by the peer (``head``); head <= announced <= tail <= stored, and
+    tail <= head + ``ring_octets``.
 
-    An RDMA Write has ``write_octets`` octets, and half of the buffer at most. It is shorter only before the end of the
-    ring, before a doorbell that is due after ``bell_octets``, and in a flush. A flush gives all octets that are stored
-    when it begins, as far as the ring has room, and then a doorbell. It begins ``bell_ticks`` ticks after the previous
-    doorbell, or after the first sample behind it; with the first sample that is dropped; and when ``enable`` is 0. A
-    doorbell also follows if octets are not announced and the ring has no room for the next RDMA Write, so the peer can
-    free them.
-
-    After a sample has been dropped, all samples are, until those before it have been announced. Samples are therefore
-    missing only at tails that a doorbell has announced, and the difference between the record of the next doorbell and
-    its own is their number.
+    - An RDMA Write has ``write_octets`` octets, and half of the buffer at most; fewer only before the end of the ring,
+      before a doorbell that is due after ``bell_octets``, and in a flush.
+    - A flush gives all octets that are stored when it begins, as far as the ring has room, and then a doorbell. It
+      begins ``bell_ticks`` ticks after the previous doorbell, or after the first sample behind it; with the first
+      sample that is dropped; and when ``enable`` is 0.
+    - A doorbell also follows if octets are not announced and the ring has no room for the next RDMA Write.
+    - After a dropped sample, all are dropped until those before it have been announced. So samples are missing only at
+      tails of doorbells; how many, the records of this doorbell and the next tell.
 
     Latency: an RDMA Write is given at most 11 cycles after its last sample was taken. Throughput: a sample in each
-    cycle, and an RDMA Write or a doorbell every 6 cycles. For a sample in each cycle, the buffer must hold the RDMA
-    Write that the engine reads, those that follow in the 11 cycles, and another one: ``write_octets`` should be a
-    quarter of the buffer.
+    cycle, if ``write_octets`` is a quarter of the buffer or less; an RDMA Write or a doorbell every 6 cycles.
 
     Parameters
     ----------
-    sample : octets of a sample, a power of 2
-    octets : size of the buffer, a power of 2
+    sample, octets : octets of a sample, and of the buffer, powers of 2
     bits : width of the numbers of octets, which are modulo 2 to this power; smaller in proofs
 
     Members
     -------
     settings : In, :class:`SampleSettings`
-    tick : In, 1 bit
-        A tick passes.
-    offered : In, 1 bit
-        There is a sample.
-    ready : Out, 1 bit
-        A sample is taken if there is one.
-    stores : Out, 1 bit
-        The sample is written to the buffer at ``place``; otherwise it is dropped.
-    place : Out
-        An octet's address in the buffer.
-    head : In, ``bits`` bits
-        The number of the first octet that is not freed.
-    head_written : In, 1 bit
-        The peer has written ``head``.
+    tick : In, 1 bit; a tick passes
+    offered, ready : In, Out, 1 bit; there is a sample; it is taken if there is one
+    stores, place : Out, 1 bit; Out; it is written to the buffer at octet ``place``; otherwise it is dropped
+    head, head_written : In, ``bits`` bits; In, 1 bit; the first octet that is not freed; the peer has written it
     o : Out, stream of :class:`RingPiece`
-    done : In, 1 bit
-        The engine has read all octets of the oldest piece; at least 2 cycles after its transfer.
-    record : Out, 128 bits
-        The record of the doorbell, constant from its transfer at ``o`` to its ``done``.
+    done : In, 1 bit; the engine has read all of the oldest piece; at least 2 cycles after its transfer
+    record : Out, 128 bits; the record of the doorbell, constant from its transfer at ``o`` to its ``done``
     status : Out, :class:`SampleStatus`
 
     """

@@ -32,17 +32,13 @@ class SampleWriter(wiring.Component):
                      └ head written by the peer ▸ SampleRing ▸ work
 
     The samples wait in a block RAM that the engine reads from address 0x8000_0000 on; the record of a doorbell is at
-    0xC000_0000. Samples lie in the ring one behind the other, with bits 7:0 of a sample at the lowest TO, and in the
-    order in which they were taken. :class:`.SampleRing` states when they leave and when they are dropped,
-    :data:`.SAMPLE_MAP` has the registers, and :class:`.Doorbell` the octets of a record.
-
-    ``reset`` forgets all samples and sets all registers to their reset values; the engine must be reset with it. Words
-    that it has asked for still come.
+    0xC000_0000. Samples lie in the ring in the order in which they were taken, bits 7:0 at the lowest TO.
+    :class:`.SampleRing` states when they leave and when they are dropped, :data:`.SAMPLE_MAP` has the registers, and
+    :class:`.Doorbell` the octets of a record. A head behind the head before it, or ahead of the octets that were
+    announced, only sets STATUS.bad_head. A write of only some of the lower 4 octets of the head has no effect.
 
     Latency: the first word of a command is given at most 11 cycles after the last sample was taken. Throughput: a
     sample, a word of memory to the engine and a write to the main memory in every cycle, and a command in 12 cycles.
-    A head behind the head before it, or ahead of the octets that were announced, has no effect, except on
-    STATUS.bad_head. Nor does a write of only some of the lower 4 octets of the head.
 
     Parameters
     ----------
@@ -53,19 +49,13 @@ class SampleWriter(wiring.Component):
     Members
     -------
     samples : In, stream of 8 * ``sample`` bits
-    tick : In, 1 bit
-        A tick passes; see BELL_TICKS.
-    bus : In, :class:`.RegisterBus`
-        Access to the registers. All accesses are acknowledged; other addresses read as 0.
-    reset : In, 1 bit
-    port : In, :class:`.MemoryPort`
-        The engine's memory.
-    main : Out, :class:`.MemoryPort`
-        The main memory.
-    work : Out, stream of 32 bits
-        The words of WORK commands (:class:`.Command`), to ``fabric`` of the engine.
-    done : In, 1 bit
-        All octets of the oldest message have been read from memory; at least 2 cycles after the last word.
+    tick : In, 1 bit; a tick passes; see BELL_TICKS
+    bus : In, :class:`.RegisterBus`; all accesses are acknowledged; other addresses read as 0
+    reset : In, 1 bit; forgets all samples, and resets the registers; the engine must be reset, too, but words that it
+        has asked for still come
+    port, main : In, Out, :class:`.MemoryPort`; the engine's memory, and the main memory
+    work : Out, stream of 32 bits; the words of WORK commands (:class:`.Command`), to ``fabric`` of the engine
+    done : In, 1 bit; all octets of the oldest message have been read; at least 2 cycles after the last word
 
     """
 

@@ -103,11 +103,11 @@ class RdmaSender(wiring.Component):
 
         messages ▸ segments ▸ octets of headers, and words of memory ▸ Realigner ▸ ULPDUs
 
-    Messages leave in segments of at most ``mulpdu`` octets: each is as long as fits, except the last. Memory is not
-    read for a Read Response whose source must not be read, except for a word that it has been offered already:
-    ``refused`` is set, and no other segment begins. A segment that has begun, or one with a word that memory could not
-    read, is given up: the ULPDU is an octet longer or shorter than its ``length``, in as many lanes, which invalidates
-    its FPDU (see :class:`.Fence`). It does not count as sent, and all ULPDUs behind it are given up, too.
+    Messages leave in segments of at most ``mulpdu`` octets: each is as long as fits, except the last. A Read Response
+    whose source must not be read sets ``refused``, and no other segment begins; memory is not read, except for a word
+    that it has been offered already. A segment that has begun, or one with a word that memory could not read, is given
+    up: the ULPDU is an octet longer or shorter than its ``length``, in as many lanes, which invalidates its FPDU (see
+    :class:`.Fence`). It does not count as sent, and all ULPDUs behind it are given up, too.
 
     Latency: 5 cycles and that of the memory, from a message to its first beat. Throughput: one beat per cycle, but a
     cycle more for each ULPDU, for each ULPDU whose octets lie in more words of memory than it has beats, and for each
@@ -116,26 +116,16 @@ class RdmaSender(wiring.Component):
     Members
     -------
     message : In, stream of :class:`.Message`
-    fragment : In, stream of :class:`.Fragment`
-        The pieces of memory of each message, in their order; the first one comes with the message.
+    fragment : In, stream of :class:`.Fragment`; the pieces of each message, in order; the first comes with the message
     segments : Out, :class:`.Segments`
     settings : In, :class:`Settings`
     o : Out, stream of :class:`.TxUlpdu`
-    read : Out, stream of a word's address
-    words : In, stream of 32 * ``lanes`` bits
-    fault : In, 1 bit
-        See :class:`.MemoryPort`.
-    asks : Out, 1 bit
-        An RDMA Read Request is being sent. For one cycle.
-    asked : Out, :class:`.Sink`
-        With ``asks``, its sink.
-    answers : Out, 1 bit
-        The last octets of a Read Response have been read. For one cycle.
+    read, words, fault : Out, stream of addresses; In, stream of words; In, 1 bit; see :class:`.MemoryPort`
+    asks, asked : Out, 1 bit; Out, :class:`.Sink`; an RDMA Read Request with this sink is being sent. For one cycle
+    answers : Out, 1 bit; the last octets of a Read Response have been read. For one cycle
+    sent, fabric_sent : Out, 1 bit; as ``answers``, of a Send or RDMA Write of the host, or of logic beside the engine
+    ulpdu : Out, 1 bit; a ULPDU has been sent, or given up
     status : Out, :class:`Status`
-    sent, fabric_sent : Out, 1 bit
-        All octets of a Send or an RDMA Write, of the host or of logic beside the engine, have been read. For one cycle.
-    ulpdu : Out, 1 bit
-        A ULPDU has been sent, or given up.
 
     With many connections, every message is taken for one segment; if another one follows, what is left of the message
     is given back, and comes again as a message. ``runs`` and ``mulpdu`` are those of ``segments.message_connection``,

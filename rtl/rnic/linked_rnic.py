@@ -45,32 +45,23 @@ class LinkedRnic(wiring.Component):
 
     Parameters
     ----------
-    connections, config, memory, outside, samples, station
-        See :class:`.SeparateRnic`. With ``config.memory``, the rings of TCP lie behind memory ports; only for more than
-        one connection.
+    connections, config, memory, outside, samples, station : see :class:`.SeparateRnic`. With ``config.memory``, the
+        rings of TCP lie behind memory ports; only for more than one connection
     period : length of a bit of the UART in clock cycles
     size : octets of the memory for a frame of the link, at most 1024
 
     Members
     -------
-    rx_frames, tx_frames, mac_bus, mac_irq
-        The streams, registers and interrupt of an :class:`.EthernetPort`.
-    tick : In, 1 bit
-        A pulse each millisecond.
+    rx_frames, tx_frames, mac_bus, mac_irq : the streams, registers and interrupt of an :class:`.EthernetPort`
+    tick : In, 1 bit; a pulse each millisecond
     samples : of :class:`.SeparateRnic`
-    rx : In, 1 bit
-    tx : Out, 1 bit
-        The wires of the UART.
-    active : Out, 1 bit
-        See :class:`.Link`; suitable for an LED.
-    irq : Out, 1 bit
-        Something waits for the host; see :data:`.RNIC_MAP`.
-    receive_memory, send_memory : Out, :class:`.MemoryPort`
-        With ``config.memory``: of the rings of TCP, see :func:`.ring_members`.
-    memory : Out, :class:`.MemoryPort`
-        Of the RDMA engine, if its memory is outside.
-    memory_failed : In, 1 bit
-        That memory never answers.
+    rx, tx : In, Out, 1 bit; the wires of the UART
+    active : Out, 1 bit; see :class:`.Link`; suitable for an LED
+    irq : Out, 1 bit; something waits for the host; see :data:`.RNIC_MAP`
+    receive_memory, send_memory : Out, :class:`.MemoryPort`; with ``config.memory``: the rings, see
+        :func:`.ring_members`
+    memory : Out, :class:`.MemoryPort`; of the RDMA engine, if its memory is outside
+    memory_failed : In, 1 bit; that memory never answers
 
     """
 

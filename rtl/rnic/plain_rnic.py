@@ -40,27 +40,19 @@ class PlainRnic(wiring.Component):
 
     Members
     -------
-    tick : In, 1 bit
-        A pulse each millisecond.
-    rx_clk, tx_clk : In, 1 bit
-        The clocks of ``s_axis_rx`` and ``m_axis_tx``: see :class:`.OctetStreams`.
-    s_axis_rx : In, :class:`.AxiStream` without ``tkeep``
-        Received octets; ``tuser`` is an error.
-    m_axis_tx : Out, :class:`.AxiStream` without ``tkeep``
-        Octets to transmit.
-    phy_reset, mdc, mdio_o, mdio_oe, mdio_i
-        See :class:`.PhyControl`. The link counts as up at 1 Gb/s unless a host says otherwise.
-    s_axis_samples : In, :class:`.AxiStream` without ``tkeep`` and ``tlast``
-        From the fabric: a sample of 32 bits in each beat.
-    m_axi or wb : Out, :class:`.Axi4` or :class:`.Wishbone`
-        The memory, with a bus; see :class:`.AxiMemory` and :class:`.WishboneMemory`.
-    memory_fault : Out, 1 bit
-        With a bus: the memory has reported an error since ``rst``.
+    tick : In, 1 bit; a pulse each millisecond
+    rx_clk, tx_clk : In, 1 bit; the clocks of ``s_axis_rx`` and ``m_axis_tx``: see :class:`.OctetStreams`
+    s_axis_rx : In, :class:`.AxiStream` without ``tkeep``; received octets; ``tuser`` is an error
+    m_axis_tx : Out, :class:`.AxiStream` without ``tkeep``; octets to transmit
+    phy_reset, mdc, mdio_o, mdio_oe, mdio_i : see :class:`.PhyControl`. The link counts as up at 1 Gb/s unless a host
+        says otherwise
+    s_axis_samples : In, :class:`.AxiStream` without ``tkeep`` and ``tlast``; from the fabric: 32 bits in each beat
+    m_axi or wb : Out, :class:`.Axi4` or :class:`.Wishbone`; with a bus, the memory: see :class:`.AxiMemory` and
+        :class:`.WishboneMemory`
+    memory_fault : Out, 1 bit; with a bus: the memory has reported an error since ``rst``
     uart_rx, uart_tx : In and out, 1 bit
-    irq : Out, 1 bit
-        Something waits for the host.
-    active : Out, 1 bit
-        See :class:`.Link`; suitable for an LED.
+    irq : Out, 1 bit; something waits for the host
+    active : Out, 1 bit; see :class:`.Link`; suitable for an LED
 
     """
 

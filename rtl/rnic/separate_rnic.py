@@ -61,35 +61,24 @@ class SeparateRnic(wiring.Component):
     Parameters
     ----------
     connections : 1, 2, 4, 8 or 16
-    config
-        See :class:`.NetworkPath`. The rings of TCP are in block RAM.
+    config : see :class:`.NetworkPath`. The rings of TCP are in block RAM
     rdma : the parameters of each :class:`.RdmaDatapath`; None: there is none, unless ``memory`` is given
     memory : octets of memory for each RDMA engine, a power of 2, which the host accesses, too; 0: it does not
     outside : that memory is no block RAM, but lies behind a port, as it does without ``memory``
     samples : with ``memory``: where the samples of the sample writer come from; None: there is none. One connection
     station : the addresses at power-on
-    udp_ports
-        See :class:`.Net`; with any, there are ``udp_rx`` and ``udp_tx``.
+    udp_ports : see :class:`.Net`; with any, there are ``udp_rx`` and ``udp_tx``
 
     Members
     -------
-    tick : In, 1 bit
-        A pulse each millisecond.
+    tick : In, 1 bit; a pulse each millisecond
     rx_frames, tx_frames : of :class:`.NetworkPath`
-    tx_ulpdu : In, array of streams of :class:`.TxUlpdu`
-    rx_ulpdu : Out, array of streams of :class:`.RxUlpdu`
-        One for each connection.
+    tx_ulpdu, rx_ulpdu : In, array of streams of :class:`.TxUlpdu`; Out, of :class:`.RxUlpdu`; one for each connection
     bus : In, :class:`.RegisterBus`
-    irq : Out, 1 + ``connections`` bits
-        The interrupts of the pages.
-    memory : Out, array of :class:`.MemoryPort`
-        One for each RDMA engine, if its memory is outside.
-    samples : In, stream of 32 bits
-        The samples, with :attr:`.Samples.PORT`.
-    reset : Out, ``connections`` bits
-        The data path of the connection is reset.
-    rdma_irq : Out, ``connections`` bits
-        The interrupts of the RDMA engines.
+    irq : Out, 1 + ``connections`` bits; the interrupts of the pages
+    memory : Out, array of :class:`.MemoryPort`; one for each RDMA engine, if its memory is outside
+    samples : In, stream of 32 bits; with :attr:`.Samples.PORT`
+    reset, rdma_irq : Out, ``connections`` bits; the data path is reset; the interrupt of the RDMA engine
 
     """
 

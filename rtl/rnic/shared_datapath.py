@@ -48,30 +48,20 @@ class SharedDatapath(wiring.Component):
     outside : the memory is no block RAM, but lies behind the port ``memory``
     lanes : width of the rings, of all streams and of memory in 32-bit lanes
     samples : where the samples of the :class:`.Sampler` come from; None: there is none
-    options
-        The sizes of :class:`.RdmaEngine`.
+    options : the sizes of :class:`.RdmaEngine`
 
     Members
     -------
     rings : In, :func:`.shown_octets` with :class:`.Tag`
-    to_send : Out, stream of :class:`.Packet` with ``connection``
-    room : In, 1 bit for each connection
-        Of :class:`.NetworkPath`.
-    accept : In, 1 bit for each connection
-        The host wants octets.
-    show : In, the number of a connection
-    packets, octets, finished : Out, 32 bits, 32 bits, 1 bit
-        What this connection has sent and received, and whether that is all, as in :class:`.PathControl`.
-    ends : Out, 1 bit for each connection
-        The last octet has been taken, in this cycle.
-    bus : In, :class:`.RegisterBus`
-        The number of the connection is above the 8 bits of the address of a register.
-    irq, rdma_irq, waits : Out, 1 bit for each connection
-        Interrupts of MPA and of the engine; a received word waits for the host.
-    samples, tick
-        See :class:`.Sampler`; absent without.
-    memory : Out, :class:`.MemoryPort`
-        The memory, if it is outside.
+    to_send, room : Out, stream of :class:`.Packet` with ``connection``; In; of :class:`.NetworkPath`
+    accept : In, 1 bit for each connection; the host wants octets
+    show : In, number of the connection of ``packets``, ``octets`` and ``finished``
+    packets, octets, finished : Out, 32, 32 bits, 1 bit; what it has sent, received, whether all: :class:`.PathControl`
+    ends : Out, 1 bit for each connection; the last octet has been taken, in this cycle
+    bus : In, :class:`.RegisterBus`; the number of the connection is above the 8 bits of a register's address
+    irq, rdma_irq, waits : Out, 1 bit for each connection; interrupts of MPA, of the engine; a word waits for the host
+    samples, tick : see :class:`.Sampler`; absent without
+    memory : Out, :class:`.MemoryPort`; the memory, if it is outside
 
     """
 

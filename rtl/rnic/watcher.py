@@ -71,8 +71,8 @@ class Watcher(wiring.Component):
     """Reads :class:`.ReceiveRings` for MPA, which processes whole FPDUs only, connection after connection.
 
     Octets of stream mode (RFC 5044 §7.1) go to the host, a word at a time. After them, the watcher looks at the first
-    lane of each FPDU, and reads the FPDU when all of it is there. Of an FPDU over ``maximum``, MPA gets the first lane
-    alone, and the rest of the stream is discarded. So MPA never waits for a peer, and no connection for another one.
+    lane of each FPDU, and reads the FPDU when all of it is there, so MPA never waits for a peer. Of an FPDU over
+    ``maximum``, MPA gets the first lane alone, and the rest of the stream is discarded.
 
     Throughput: an FPDU of 6 beats and more takes as many cycles as it has beats, and up to 3 more: to look at the one
     behind it, and because it may begin inside a word.
@@ -86,35 +86,20 @@ class Watcher(wiring.Component):
     Members
     -------
     rings : In, :func:`.shown_octets` with :class:`Tag`
-    accept : In, 1 bit for each connection
-        The host wants octets.
-    watch : Out, :class:`Watch`
-        The connection whose octets are looked at.
-    sends_waiting : Out, 1 bit for each connection
-        A Send, of which all octets are there, waits because of ``watch.holds`` alone.
-    gives : Out, 1 bit
-        A train of connection ``watch.connection`` begins. For one cycle.
-    gives_send : Out, 1 bit
-        With ``gives``, it carries a Send that is not an RTR.
-    changed : In, 1 bit for each connection
-        One of its inputs, or of its settings, has changed.
-    clear : In, :class:`.Clear`
-        The connection is in stream mode again, and no octet has passed. Only while ``idle``.
-    trains : Out, stream of :class:`.Train`
-        An FPDU each.
-    enters : Out, stream of the number of a connection
-        All octets of stream mode have passed: it enters MPA mode when this has been taken.
-    state_of : In, the number of a connection
-    state : Out, :class:`.DirectionState`
-        The state of this connection.
-    finished : Out, 1 bit for each connection
-        All octets of the peer, up to its FIN, have been read.
-    show : In
-    octets : Out, 32 bits
-        The number of octets of the connection ``show`` that have been read.
+    accept : In, 1 bit for each connection; the host wants octets
+    watch : Out, :class:`Watch`; the connection whose octets are looked at
+    sends_waiting : Out, 1 bit for each connection; a whole Send waits because of ``watch.holds`` alone
+    gives : Out, 1 bit; a train of ``watch.connection`` begins. For one cycle
+    gives_send : Out, 1 bit; with ``gives``, it carries a Send that is not an RTR
+    changed : In, 1 bit for each connection; one of its inputs, or of its settings, has changed
+    clear : In, :class:`.Clear`; stream mode begins anew. Only while ``idle``
+    trains : Out, stream of :class:`.Train`; an FPDU each
+    enters : Out, stream of a connection's number; it enters MPA mode when this has been taken
+    state_of, state : In, number of a connection; Out, its :class:`.DirectionState`
+    finished : Out, 1 bit for each connection; all octets of the peer, up to its FIN, have been read
+    show, octets : In, number of a connection; Out, 32 bits, how many octets of it have been read
     words : Out, :class:`.Words`
-    idle : Out, 1 bit
-        No octet is on its way.
+    idle : Out, 1 bit; no octet is on its way
 
     """
 

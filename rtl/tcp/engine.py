@@ -65,45 +65,34 @@ class ConnectionView(wiring.Signature):
 class TcpEngine(wiring.Component):
     """TCP for ``connections`` connections: 1, 2, 4, 8, 16, 32 or 64.
 
-    What happens is executed by a program, one event after the other: :mod:`.program` has its entries. After a reset,
-    which memory outlasts, each connection is forgotten, before anything else happens. Segments come first. Of four
-    other events one is of the kind whose turn it is, and behind three segments comes another event: an event waits for
-    fewer than 24 others, and three segments in front of each. Of each kind, each connection has its turn. Each event
-    ``output`` sends one segment, when the one before has left and the next would leave ``soon``, so that a received
-    segment waits for no transmission.
+    A program executes what happens, one event after the other; :mod:`.program` has its entries.
 
-    A packet has an express way if its connection has nothing else to send. While it is stored in the ring, its octets
-    are put into a frame, too, and the event ``coming`` permits the segment, if the window is open. When the packet has
-    been stored, the event ``depart`` sends it, with a header that ``coming`` has prepared; after another event in
-    between, ``coming`` is repeated.
+    - After a reset, which memory outlasts, each connection is forgotten, before anything else happens.
+    - Segments come first, but behind three of them comes another event, and of four of these one is of the kind whose
+      turn it is. Of each kind, each connection has its turn: an event waits for fewer than 24 others.
+    - Each event ``output`` sends one segment, when the one before has left and the next would leave ``soon``, so that a
+      received segment waits for no transmission.
+    - A packet has an express way if its connection has nothing else to send: while it is stored in the ring, its octets
+      are put into a frame, too. The event ``coming`` permits the segment, if the window is open, and prepares its
+      header; ``depart`` sends it when the packet has been stored. After another event in between, ``coming`` repeats.
 
     Members
     -------
-    tick : In, 1 bit
-        A pulse each millisecond.
-    segments_in : In, stream of :class:`.Packet` with ``source`` (32 bits) and ``length`` (16 bits) on the first beat
-        Segments for this address whose checksum is right. A segment has no pauses.
-    segments_out : Out, stream of :class:`.Packet` with ``destination`` (32 bits) and ``length`` (16 bits)
-        Segments to send, with a checksum of 0.
-    soon : In, 1 bit
-        A segment that begins now would leave soon. What a segment acknowledges is decided when it begins.
+    tick : In, 1 bit; a pulse each millisecond
+    segments_in, segments_out : In, Out, stream of :class:`.Packet` with ``source`` or ``destination`` (32 bits) and
+        ``length`` (16 bits) on the first beat; no pauses and right checksums in, checksum 0 out
+    soon : In, 1 bit; a segment that begins now would leave soon. What it acknowledges is decided when it begins
     express : Out, :class:`.Express`
-    received : Out, stream of :class:`.Packet` with ``connection``
-        Octets in order, in pieces of up to 1,024 octets; a packet of no octets stands for the peer's FIN. The window
-        opens as they are taken.
-    accept : In, 1 bit for each connection
-        Octets of the connection are taken.
-    shown : Out, :func:`.shown_octets`
-        With a ``tag``, in place of ``received`` and ``accept``: the rings, for a reader that knows more.
-    to_send : In, stream of :class:`.Packet` with ``connection``
-        Packets. No segment has octets of two packets. A packet of no octets closes this end's half, behind all octets.
-    room : Out, 1 bit for each connection
-        A packet of up to 2,048 octets does not stall, or the connection cannot send and the packet is discarded.
-    command : In, stream of :class:`CommandLayout`
-        Transferred when it has been carried out.
+    received : Out, stream of :class:`.Packet` with ``connection``; octets in order, in pieces of up to 1,024 octets, or
+        no octets for the peer's FIN. The window opens as they are taken
+    accept : In, 1 bit for each connection; its octets are taken
+    shown : Out, :func:`.shown_octets`; with a ``tag``, in place of ``received`` and ``accept``: the rings themselves
+    to_send : In, stream of :class:`.Packet` with ``connection``; no segment has octets of two packets. A packet of no
+        octets closes this end's half, behind all octets
+    room : Out, 1 bit for each connection; of :class:`.SendRings`
+    command : In, stream of :class:`CommandLayout`; transferred when it has been carried out
     view : In, :class:`ConnectionView`
-    changed : Out, 1 bit for each connection
-        Pulses when the status changes.
+    changed : Out, 1 bit for each connection; pulses when the status changes
     receive_memory, receive_memory_failed, send_memory, send_memory_failed : :func:`.ring_members`
     """
 

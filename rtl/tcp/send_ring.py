@@ -28,34 +28,22 @@ class SendRings(wiring.Component):
 
     Members
     -------
-    begin_send, release : In, 1 bit
-        A write of ``value`` to one of these ports, for ``connection``: the number of the first octet; the number
-        before which all octets have been acknowledged.
-    value : In, 32 bits
-    connection : In
-    i : In, stream of :class:`.Packet` with ``connection``
-        Packets of the user.
-    sends : In, 1 bit for each connection
-        The connection can send.
-    room : Out, 1 bit for each connection
-        A packet of up to 2,048 octets does not stall. A packet of another connection waits behind a stalled one.
-    queued : Out, 1 bit
-        ``count`` octets of ``queued_of`` have been queued, as a packet; 0 for the end. Stays until ``noted``.
-    count : Out, 16 bits
-    queued_of : Out
+    begin_send, release : In, 1 bit; write ``value`` to this port, for ``connection``: the number of the first octet;
+        the number before which all octets have been acknowledged
+    value, connection : In, 32 bits; In
+    i : In, stream of :class:`.Packet` with ``connection``; packets of the user
+    sends : In, 1 bit for each connection; it can send
+    room : Out, 1 bit for each connection; a packet of up to 2,048 octets does not stall, or is discarded because the
+        connection cannot send. A packet of another connection waits behind a stalled one
+    queued, count, queued_of : Out, 1 bit, 16 bits, number; ``count`` octets of ``queued_of`` have been queued, as a
+        packet; 0 for the end. Stays until ``noted``
     noted : In, 1 bit
-    begins : Out, 1 bit
-        A packet of ``queued_of`` begins, from the next cycle on until it is queued.
-    stored, beat : Out, 1 bit, :class:`.Packet`
-        A beat of it has been written.
-    spoilt : Out, 1 bit
-        The packet is discarded.
-    read : In, :class:`.RingRead`
-        Read these octets.
-    o : Out, stream of :class:`.Packet`
-        The octets that are read.
-    memory, memory_failed
-        With ``memory``: :func:`.memory_members`.
+    begins : Out, 1 bit; a packet of ``queued_of`` begins, from the next cycle on until it is queued
+    stored, beat : Out, 1 bit, :class:`.Packet`; a beat of it has been written
+    spoilt : Out, 1 bit; the packet is discarded
+    read : In, :class:`.RingRead`; read these octets
+    o : Out, stream of :class:`.Packet`; the octets that are read
+    memory, memory_failed : with ``memory``: :func:`.memory_members`
     """
 
     def __init__(self, connections: int, size: int, memory: RingMemory | None = None):

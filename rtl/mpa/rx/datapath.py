@@ -38,34 +38,18 @@ class RxDatapath(wiring.Component):
 
     Members
     -------
-    mpa : In, stream of :class:`.Packet`
-        From the peer: the octets of the stream, in chunks cut anywhere.
-    ulpdu : Out, stream of :class:`.RxUlpdu`
-        To the host: stream-mode chunks (verdict STREAM), then ULPDUs.
-    stream_octets : In, 32 bits
-        See :attr:`.ModeSwitch.octets`.
-    enable : In, 1 bit
-        See :attr:`.ModeSwitch.enable`.
+    mpa : In, stream of :class:`.Packet`; from the peer: the octets of the stream, in chunks cut anywhere
+    ulpdu : Out, stream of :class:`.RxUlpdu`; to the host: stream-mode chunks (verdict STREAM), then ULPDUs
+    stream_octets, enable : In, 32 bits, 1 bit; see :class:`.ModeSwitch`
     settings : In, :class:`.RtrSettings`
-    markers, crc : In, 1 bit
-        As in register CONFIG.
-    start : In, 7 bits
-        Offset of the first FPDU in the marked stream, in lanes.
-    maximum : In, 16 bits
-        The largest ULPDU_Length.
-    asked : In, 1 bit
-        From :class:`.TxDatapath`.
-    report : Out, :class:`.Report`
-    failed : Out, 1 bit
-    kind : Out, :class:`.Rtr`
-    sink : Out, 96 bits
-        See :class:`.RtrDetector`.
+    markers, crc : In, 1 bit; as in register CONFIG
+    start : In, 7 bits; offset of the first FPDU in the marked stream, in lanes
+    maximum : In, 16 bits; the largest ULPDU_Length
+    asked : In, 1 bit; from :class:`.TxDatapath`
+    report, failed, kind, sink : Out, :class:`.Report`, 1 bit, :class:`.Rtr`, 96 bits; see :class:`.RtrDetector`
     state : Out, :class:`.DirectionState`
-        The state of this direction.
-    event : Out, :class:`.Event`
-        The events of :class:`.RxModeSwitch` and :class:`.RtrDetector`.
-    counts : Out, :class:`RxCounts`
-        For the counters.
+    event : Out, :class:`.Event`; of :class:`.RxModeSwitch` and :class:`.RtrDetector`
+    counts : Out, :class:`RxCounts`; for the counters
     """
 
     def __init__(self, lanes: int, *, store_and_forward: int = 0, keep_terminates: bool = False):

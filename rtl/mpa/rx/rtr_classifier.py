@@ -14,7 +14,9 @@ __all__ = ["RtrClassifier"]
 class RtrClassifier(wiring.Component):
     """Classifies an FPDU by its first octets and its length.
 
-    STag and TO are not examined, nor are reserved bits. A Read RTR has MSN 1 and MO 0.
+    Reserved bits are not examined, nor are STag and TO of an RTR (RFC 5041 §5.2, RFC 5040 §5.2.1). A Read RTR has MSN 1
+    and MO 0, because its header is a payload of 28 octets. A Send RTR has no payload, so neither is examined (RFC 5041
+    §7.1).
 
     Latency: 2 cycles from ``length``, 1 cycle from ``octets``.
 

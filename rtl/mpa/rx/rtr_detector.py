@@ -24,74 +24,50 @@ _SINK_AT = 18  # octet of a Read Request at which its Sink STag begins (RFC 5040
 class RtrDetector(wiring.Component):
     """The last block of receive: removes RTRs, reports FPDUs to the fence and the host, and stops after an error.
 
-    For example, a responder in the peer-to-peer model that negotiated the Write RTR receives a zero-length RDMA Write
-    first. The detector discards that FPDU, asserts ``rtr`` and reports RTR_RECEIVED; all later ULPDUs pass.
+    In the peer-to-peer model, a responder holds the first FPDU back until all of it has arrived. An initiator that has
+    sent a Read RTR does so with each FPDU, until the Read Response has come. Such an FPDU is
 
-    A responder in the peer-to-peer model holds the first FPDU back until all of it has arrived, and then
+    ========= =========================================== ============================================
+    role      if it is                                    then
+    ========= =========================================== ============================================
+    responder a negotiated RTR; with ``permissive``, any  consumed: RTR_RECEIVED
+    responder a Terminate                                 delivered: it has no such RTR (RFC 6581 §9.2)
+    responder another, with ``permissive``                delivered in an RTR's place: RTR_RECEIVED
+    responder another                                     an error: NOT_RTR
+    initiator the Read Response to the RTR                consumed: RESPONSE_RECEIVED
+    initiator another                                     delivered
+    ========= =========================================== ============================================
 
-    - consumes a negotiated RTR, or with ``permissive`` any RTR;
-    - delivers a Terminate: the peer can send none of the negotiated RTRs (RFC 6581 §9.2);
-    - with ``permissive`` delivers any other FPDU, which takes the place of an RTR;
-    - otherwise reports the error NOT_RTR.
+    After an error all further beats are taken and discarded. Of many connections, that of the last ULPDU is the active
+    one; a ULPDU of another one waits until the last one has been reported.
 
-    An initiator that has sent a Read RTR examines each FPDU in this way until it has consumed the Read Response.
-
-    STag and TO of an RTR are not checked (RFC 5041 §5.2, RFC 5040 §5.2.1), nor are reserved bits. A Read RTR must have
-    MSN 1 and MO 0, because its header is a payload of 28 octets. A Send RTR has no payload, so neither is checked
-    (RFC 5041 §7.1).
-
-    After an error all further beats are taken and discarded.
-
-    Of many connections, that of the last ULPDU is the active one. A ULPDU of another connection waits until the reports
-    about the last one have been made, and its connection becomes active.
-
-    Latency: combinational for ULPDUs, 1 cycle for reports to the fence, 2 cycles for events. Throughput: one beat per
-    cycle; an FPDU that is held back takes some 8 cycles more. A change of connection takes 3 cycles.
+    Latency: combinational for ULPDUs, 1 cycle for reports to the fence, 2 for events. Throughput: one beat per cycle;
+    an FPDU that is held back takes some 8 cycles more, a change of connection 3.
 
     Members
     -------
-    i : In, stream of :class:`.CheckedUlpdu`
-        ULPDUs and the findings of the blocks before.
-    o : Out, stream of :class:`.RxUlpdu`
-        ULPDUs for the host.
+    i : In, stream of :class:`.CheckedUlpdu`; ULPDUs and the findings of the blocks before
+    o : Out, stream of :class:`.RxUlpdu`; ULPDUs for the host
     settings : In, :class:`.RtrSettings`
-    asked : In, 1 bit
-        The Read RTR of this initiator has been sent.
-    start : In, 9 bits
-        Stream offset of the first FPDU, in octets.
-    report : Out, :class:`.Report`
-        Each bit is set for 1 cycle.
-    kind : Out, :class:`.Rtr`
-        With ``report.rtr``, the kind that was consumed; NONE if the FPDU was delivered. SEND has used MSN 1 of queue 0,
-        READ has used MSN 1 of queue 1.
-    sink : Out, 96 bits
-        With ``report.respond``, the Sink STag and Sink TO for the Read Response, in wire order.
-    failed : Out, 1 bit
-        An error has occurred; nothing more is delivered.
-    crc_error : Out, 1 bit
-        An FPDU with a wrong CRC has ended. Set for 1 cycle.
-    size : Out, 15 bits
-        With ``report.good``, the FPDU's size in lanes, markers included.
-    markers : Out, 8 bits
-        With ``report.good``, the number of its markers.
-    event : Out, :class:`.Event`
-        RTR_RECEIVED, RESPONSE_RECEIVED, ERROR.
+    asked : In, 1 bit; the Read RTR of this initiator has been sent
+    start : In, 9 bits; stream offset of the first FPDU, in octets
+    report : Out, :class:`.Report`; each bit for 1 cycle
+    kind : Out, :class:`.Rtr`; with ``report.rtr``, the kind that was consumed: SEND has used MSN 1 of queue 0, READ
+        MSN 1 of queue 1. NONE if the FPDU was delivered
+    sink : Out, 96 bits; with ``report.respond``, Sink STag and Sink TO for the Read Response, in wire order
+    failed : Out, 1 bit; an error has occurred. With many connections, 1 cycle late, an array for ``failed_of``
+    crc_error : Out, 1 bit; an FPDU with a wrong CRC has ended. For 1 cycle
+    size, markers : Out, 15 bits, 8 bits; with ``report.good``, the FPDU's lanes, markers included, and its markers
+    event : Out, :class:`.Event`; RTR_RECEIVED, RESPONSE_RECEIVED, ERROR
 
     Only with many connections:
 
-    connection : Out
-        The active connection. ``asked`` and the settings are expected to be those of this connection, and all reports
-        but ``event`` are about it.
-    event_of : Out
-        The connection of ``event``.
-    first : Out, 1 bit
-        With ``report.good``: no FPDU of this connection was good before.
-    idle : Out, 1 bit
-        No ULPDU is in the block, or at its input.
+    connection : Out; the active one, that of all inputs and reports but ``event``
+    event_of : Out; the connection of ``event``
+    first : Out, 1 bit; with ``report.good``: no FPDU of this connection was good before
+    idle : Out, 1 bit; no ULPDU is in the block, or at its input
     failed_of : In, array of numbers of connections
-        ``failed`` has a bit for each of these, 1 cycle late.
-    clear : In, :class:`.Clear`
-        Nothing of the connection is on its way.
+    clear : In, :class:`.Clear`; nothing of the connection is on its way
     """
 
     class State(data.Struct):

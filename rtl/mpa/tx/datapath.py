@@ -39,35 +39,19 @@ class TxDatapath(wiring.Component):
 
     Members
     -------
-    ulpdu : In, stream of :class:`.TxUlpdu`
-        From the host: stream-mode packets, then ULPDUs.
-    mpa : Out, stream of :class:`.Packet`
-        To the peer: stream-mode packets, then one packet for each FPDU.
-    stream_octets : In, 32 bits
-        See :attr:`.ModeSwitch.octets`.
-    enable : In, 1 bit
-        See :attr:`.ModeSwitch.enable`.
+    ulpdu : In, stream of :class:`.TxUlpdu`; from the host: stream-mode packets, then ULPDUs
+    mpa : Out, stream of :class:`.Packet`; to the peer: stream-mode packets, then one packet for each FPDU
+    stream_octets, enable : In, 32 bits, 1 bit; see :class:`.ModeSwitch`
     settings : In, :class:`.SendSettings`
-    start : In, 7 bits
-        Offset of the first FPDU in the marked stream, in lanes.
-    maximum : In, 16 bits
-        The longest ULPDU that may be sent, in octets.
-    report : In, :class:`.Report`
-    failed : In, 1 bit
-    sink : In, 96 bits
-        From :class:`.RxDatapath`.
-    asked : Out, 1 bit
-        A Read RTR has been sent.
-    rtr_sent : Out, 1 bit
-        See :class:`.Fence`.
+    start : In, 7 bits; offset of the first FPDU in the marked stream, in lanes
+    maximum : In, 16 bits; the longest ULPDU that may be sent, in octets
+    report, failed, sink : In, :class:`.Report`, 1 bit, 96 bits; from :class:`.RxDatapath`
+    asked : Out, 1 bit; a Read RTR has been sent
+    rtr_sent : Out, 1 bit; see :class:`.Fence`
     state : Out, :class:`.DirectionState`
-        The state of this direction.
-    fence_open : Out, 1 bit
-        The fence is open.
-    event : Out, :class:`.Event`
-        The events of :class:`.TxModeSwitch` and :class:`.Fence`.
-    counts : Out, :class:`TxCounts`
-        For the counters.
+    fence_open : Out, 1 bit; the fence is open
+    event : Out, :class:`.Event`; of :class:`.TxModeSwitch` and :class:`.Fence`
+    counts : Out, :class:`TxCounts`; for the counters
     """
 
     def __init__(self, lanes: int):

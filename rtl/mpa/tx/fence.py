@@ -53,9 +53,6 @@ class Passes(wiring.Signature):
 class Fence(wiring.Component):
     """Holds the host's ULPDUs back until the connection allows them, and sends the device's own ULPDUs before them.
 
-    The fence lies before the framer: the ULPDUs of the device must be the first in the stream, and the places of the
-    markers in later FPDUs depend on them.
-
     ======================== =====================================================================
     role, model              the fence opens when ``mpa`` is 1, and
     ======================== =====================================================================
@@ -65,62 +62,41 @@ class Fence(wiring.Component):
     responder, peer-to-peer  an RTR has been received; a Read RTR is answered first (RFC 5040 §5.2.1)
     ======================== =====================================================================
 
-    ULPDUs wait at a shut fence. A ULPDU over ``maximum`` is an error, and is discarded as a whole. A ULPDU whose length
-    differs from the announced one is an error, too; as most of it has been sent by then, ``abort`` invalidates its
-    FPDU. After an error of transmit, or with ``rdmap`` an error of receive, a shut fence stays shut. With ``rdmap`` one
-    Terminate still passes, and all other ULPDUs are discarded; nothing follows a Terminate (RFC 5040 §5.4). Without
-    CRCs an invalid FPDU is one that does not end, so nothing follows it.
+    ULPDUs wait at a shut fence. A ULPDU over ``maximum`` is discarded as a whole. One whose length differs from the
+    announced one has been sent for the most part, so ``abort`` invalidates its FPDU. After these errors, or with
+    ``rdmap`` an error of receive, a shut fence stays shut, and ULPDUs are discarded; with ``rdmap`` one Terminate
+    passes. Nothing follows a Terminate (RFC 5040 §5.4), nor an invalid FPDU without CRC, which does not end.
 
     Of many connections, one is active: that of the ULPDU that is examined, or one that the fence visits between ULPDUs,
-    to open it or to send a ULPDU of the device (:class:`.Visits`). A ULPDU whose connection has a shut fence holds up
-    those behind it, so no such ULPDU is given: see ``passes``.
+    to open it or to send a ULPDU of the device (:class:`.Visits`). ``docs/architecture.md`` has the reasons.
 
-    Latency: 2 cycles; 3 cycles for events. The first stage examines a beat as far as that does not depend on the
-    connection's state, the second one decides. Throughput: one beat per cycle. A change of connection takes 1 cycle, a
-    visit some 5.
+    Latency: 2 cycles, one to examine a beat without the connection's state, one to decide; 3 for events. Throughput:
+    one beat per cycle; a change of connection takes 1 cycle, a visit some 5.
 
     Members
     -------
-    i : In, stream of :class:`.TxUlpdu`
-        ULPDUs from the host.
-    o : Out, stream of :class:`.Packet` with ``length`` (16 bits) and ``abort`` (1 bit)
-        ULPDUs for the framer, with the fields of :func:`.carried`: ``markers`` and ``crc``. ``abort`` on the last
-        beat: the FPDU must be invalid.
-    mpa : In, 1 bit for each connection
-        Transmit is in MPA mode.
+    i : In, stream of :class:`.TxUlpdu`; from the host
+    o : Out, stream of :class:`.Packet` with ``length`` (16 bits), ``abort`` (1 bit), and ``markers`` and ``crc`` of
+        :func:`.carried`; for the framer. ``abort`` on the last beat: the FPDU must be invalid
+    mpa : In, 1 bit for each connection; transmit is in MPA mode
     settings : In, :class:`.SendSettings`
-    maximum : In, 16 bits
-        The longest ULPDU that may be sent, in octets.
-    report : In, :class:`.Report`
-    failed : In, 1 bit
-    sink : In, 96 bits
-        From :class:`.RtrDetector`.
-    state : Out, :class:`FenceState`
-    rtr_sent : Out, 1 bit
-        The RTR ``settings.rtr_send`` has been sent. A Send RTR has used MSN 1 of queue 0, a Read RTR has used MSN 1 of
-        queue 1.
-    event : Out, :class:`.Event`
-        FENCE_OPEN, RTR_SENT, RESPONSE_SENT, TERMINATE_SENT, ERROR.
+    maximum : In, 16 bits; the longest ULPDU that may be sent, in octets
+    report, failed, sink : In, :class:`.Report`, 1 bit, 96 bits; from :class:`.RtrDetector`
+    state : Out, :class:`FenceState`; with many connections 1 cycle late
+    rtr_sent : Out, 1 bit; the RTR ``settings.rtr_send`` has been sent, with MSN 1 of queue 0 (Send) or 1 (Read). Only
+        with one connection
+    event : Out, :class:`.Event`; FENCE_OPEN, RTR_SENT, RESPONSE_SENT, TERMINATE_SENT, ERROR
 
-    Only with many connections, where ``state`` is 1 cycle late, and ``rtr_sent`` is missing:
+    Only with many connections:
 
-    connection : Out
-        The active connection. The settings are expected to be those of this connection, ``maximum`` and
-        ``rdmap_next`` those of the connection of the ULPDU at ``i``.
-    rdmap_next : In, 1 bit
-        CONFIG.rdmap of the connection of the ULPDU at ``i``.
-    reports : In, 1 bit
-        ``report`` and ``sink`` are about connection ``reports_of``, as in :class:`.Visits`.
-    reports_of : In
-    room : In, 1 bit for each connection
-        A ULPDU of the device may be sent.
-    opens : Out, array of :class:`Passes`
-    event_of : Out
-        The connection of ``event``.
-    idle : Out, 1 bit
-        No ULPDU is in the block, and none is being made.
-    clear : In, :class:`.Clear`
-        Nothing of the connection is on its way.
+    connection : Out; the active one, of which the settings are expected
+    rdmap_next : In, 1 bit; CONFIG.rdmap. This and ``maximum`` are of the connection of the ULPDU at ``i``
+    reports, reports_of : In; ``report`` and ``sink`` are about connection ``reports_of``: see :class:`.Visits`
+    room : In, 1 bit for each connection; a ULPDU of the device may be sent
+    opens : Out, array of :class:`Passes`; ULPDUs at a shut fence hold up all others, so none are given
+    event_of : Out; the connection of ``event``
+    idle : Out, 1 bit; no ULPDU is in the block, and none is being made
+    clear : In, :class:`.Clear`; nothing of the connection is on its way
     """
 
     class State(data.Struct):
