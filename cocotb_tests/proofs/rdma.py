@@ -245,7 +245,7 @@ def _(m, loader):
     Mutant(
         "regions of the last connection are found",
         RegionTable,
-        "asked_live.eq(still_live(is_ready, row, self.answer))",
+        "asked_live.eq(still_live(self._is_ready(row), row, self.answer))",
         "asked_live.eq(still_live(self.step, row, self.answer))",
     ),
     name="lookup",
@@ -257,7 +257,7 @@ def _(m, table):
     m.d.comb += _AGAIN.eq(AnySeq(1))
     region = _Region(m, table)
     begins = table.step & (table.receive.valid | table.transmit.valid)
-    access = data.View(Access, Mux(table.receive.valid, table.receive.access, table.transmit.access))
+    access = data.View(Access(), Mux(table.receive.valid, table.receive.access, table.transmit.access))
     m.always(table.receive.granted == table.step, table.transmit.granted == (table.step & ~table.receive.valid))
     m.always((table.answer.revokes & (table.answer.revoked_row == region.row)) == region.goes)
 
@@ -265,7 +265,7 @@ def _(m, table):
     lookups = []
     under_way, whole = begins, region.there & (access.stag == region.stag)
     for n in range(3):
-        now = Signal(data.StructLayout({"valid": 1, "access": Access, "whole": 1}), name=f"lookup_{n}")
+        now = Signal(data.StructLayout({"valid": 1, "access": Access(), "whole": 1}), name=f"lookup_{n}")
         with m.If(table.step):
             m.d.sync += [now.valid.eq(under_way), now.access.eq(access), now.whole.eq(whole & ~region.goes)]
         with m.Elif(region.goes):
@@ -292,8 +292,7 @@ def _(m, table):
     # The table has the region; the stages have its words.
     stored = {name: table.stored(m, name, region.row) for name in (*region.parts, "key")}
     m.states(*(stored[name] == part for name, part in region.parts.items()), ~region.there | table.ready)
-    cleared = table["cleared"]
-    m.states(cleared <= table.rows, (cleared <= region.row) | (stored["key"][-1] == region.there))
+    m.states((~table.ready & (table["visited"] <= region.row)) | (stored["key"][-1] == region.there))
     m.states(~region.there | (stored["key"][:-1] == Cat(region.stag[len(region.row) :], region.rights)))
     m.states(~region.there | (region.stag[: len(region.row)] == region.row), ~region.there | region.does_not_wrap)
     m.states(*(~each.whole | (region.there & (each.access.stag == region.stag)) for each in lookups))
@@ -326,7 +325,7 @@ class _Registered:
     """
 
     def __init__(self, m, block):
-        self.access, self.row = Signal(Access), Signal(range(block.rows))
+        self.access, self.row = Signal(Access()), Signal(range(block.rows))
         m.d.comb += [self.access.eq(AnyConst(Value.cast(self.access).shape())), self.row.eq(self.access.stag)]
         goes = block.answer.revokes & (block.answer.revoked_row == self.row)
         self.there, self.holds, self.rights, self.address = Signal(), Signal(), Signal(4), Signal(32)
@@ -353,7 +352,7 @@ def _under_way(m, valid, access, step):
     """The lookups in the three cycles of the table; the last one has its result now."""
     lookups = []
     for n in range(3):
-        now = Signal(data.StructLayout({"valid": 1, "access": Access}), name=f"lookup_{n}")
+        now = Signal(data.StructLayout({"valid": 1, "access": Access()}), name=f"lookup_{n}")
         with m.If(step):
             m.d.sync += [now.valid.eq(valid), now.access.eq(access)]
         valid, access = now.valid, now.access
@@ -701,7 +700,7 @@ def _(m, loader):
 
     request, ask, look = (loader.within(name) for name in ("Request", "Ask", "Look"))
     loading = request | ask | look
-    steps, source = loader["steps"], data.View(Access, loader["source"])
+    steps, source = loader["steps"], data.View(Access(), loader["source"])
     m.states(~offered | loader.within("Choose"), ~taken | ~offered)
     m.states(~message.payload.response | loader.within("Choose") | loading)
     m.states(~loading | (message.payload.response & ~message.valid & ~fragment.valid & ~answering & ~taken))

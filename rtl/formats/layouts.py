@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rotate import steps_of
-from open_rnic.rtl.lib.rows import connection_field, connection_shape
+from open_rnic.rtl.lib.rows import connection_field, connection_shape, only_many
 from open_rnic.rtl.registers import Cause, Verdict
 
 __all__ = [
@@ -63,9 +63,9 @@ class Packet(data.StructLayout):
 
 
 class TxUlpdu(Packet):
-    """A beat of a ULPDU to send. ``length`` (16 bits), valid on the first beat, is the ULPDU's length in octets.
+    """A beat of a ULPDU to send, of ``connection``.
 
-    With many connections, ``connection`` is the number of the ULPDU's.
+    ``length`` (16 bits), valid on the first beat, is the ULPDU's length in octets.
     """
 
     def __init__(self, lanes: int, connections: int = 1):
@@ -73,10 +73,10 @@ class TxUlpdu(Packet):
 
 
 class CheckedUlpdu(Packet):
-    """A beat of a received ULPDU, with the findings about its FPDU.
+    """A beat of a received ULPDU of ``connection``, with the findings about its FPDU.
 
     ``length`` (16 bits), valid on the first beat, is the ULPDU's length in octets. The fields of :data:`CHECKED` are
-    valid on the last beat. With many connections, ``connection`` is the number of the ULPDU's.
+    valid on the last beat.
     """
 
     def __init__(self, lanes: int, connections: int = 1):
@@ -84,11 +84,10 @@ class CheckedUlpdu(Packet):
 
 
 class RxUlpdu(Packet):
-    """A beat of a received ULPDU.
+    """A beat of a received ULPDU of ``connection``.
 
     ``length`` (16 bits), valid on the first beat, is the ULPDU's length in octets; the octets of stream mode have none.
-    ``verdict`` (:class:`.Verdict`) is valid on the last beat. With many connections, ``connection`` is the number of
-    the ULPDU's.
+    ``verdict`` (:class:`.Verdict`) is valid on the last beat.
     """
 
     def __init__(self, lanes: int, connections: int = 1):
@@ -112,10 +111,9 @@ class Train(Packet):
 def carried(connections: int, *settings: str) -> dict[str, ShapeLike]:
     """What an FPDU carries along in transmit, on every beat: its connection, and settings of this connection.
 
-    ``settings`` are ``markers`` (CONFIG.markers_tx) or ``crc`` (CONFIG.crc_tx). The number of the only connection has
-    no bits.
+    ``settings`` are ``markers`` (CONFIG.markers_tx) or ``crc`` (CONFIG.crc_tx).
     """
-    return {"connection": range(connections), **dict.fromkeys(settings, 1)}
+    return {**connection_field(connections), **dict.fromkeys(settings, 1)}
 
 
 def packet(lanes: int, **extra) -> stream.Signature:
@@ -204,7 +202,7 @@ class AlignedBeat(data.StructLayout):
     octets : range(4 * ``lanes`` + 1)
         With ``ends``, the number of octets of the ULPDU; otherwise all octets are.
 
-    With many connections, ``connection`` is the number of the FPDU's, and ``crc`` is CONFIG.crc_rx of it.
+    ``connection`` is the FPDU's. With many connections, ``crc`` is CONFIG.crc_rx of it.
     """
 
     def __init__(self, lanes: int, connections: int = 1):
@@ -212,7 +210,7 @@ class AlignedBeat(data.StructLayout):
             "data": 32 * lanes + 16, "count": range(lanes + 1), "last": 1, "length": 16, "too_long": 1,
             "marked": 1, "place": range(2 * lanes), "marker": 32,
             "gives": 1, "ends": 1, "octets": range(4 * lanes + 1),
-            **({**connection_field(connections), "crc": 1} if connections > 1 else {}),
+            **connection_field(connections), **only_many(connections, {"crc": 1}),
         })  # fmt: skip
 
 

@@ -5,8 +5,7 @@ from amaranth.lib import data
 from amaranth.lib.memory import Memory
 
 __all__ = [
-    "Cells", "Clear", "Rows", "block_ram", "connection_field", "connection_of", "connection_shape", "forget",
-    "only_many",
+    "Cells", "Clear", "Rows", "block_ram", "connection_field", "connection_shape", "forget", "only_many",
 ]  # fmt: skip
 
 
@@ -19,18 +18,13 @@ def connection_shape(connections: int) -> range:
 
 
 def connection_field(connections: int) -> dict[str, range]:
-    """The field of a connection's number in a payload; none if there is one connection."""
-    return only_many(connections, {"connection": connection_shape(connections)})
+    """The field of a connection's number in a payload; that of the only connection has no bits."""
+    return {"connection": range(connections)}
 
 
 def only_many(connections: int, members: dict) -> dict:
     """These members, if there are many connections: those that one connection has no need of."""
     return members if connections > 1 else {}
-
-
-def connection_of(payload) -> Value:
-    """The connection's number in a payload; 0 if there is one connection."""
-    return payload.connection if "connection" in dict(payload.shape()) else Const(0)
 
 
 class Clear(data.StructLayout):

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.layouts import RxUlpdu
 from open_rnic.rtl.formats.opcodes import TAGGED, TAGGED_OCTETS, UNTAGGED, UNTAGGED_OCTETS, VERSION
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Clear, connection_field, connection_of, connection_shape, forget, only_many
+from open_rnic.rtl.lib.rows import Clear, connection_field, connection_shape, forget, only_many
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.rdma.registers import HEADER_WORDS
 
@@ -63,7 +63,7 @@ class PayloadBeat(data.StructLayout):
     last : 1 bit
         The ULPDU ends with this beat.
 
-    With many connections, ``connection`` is the number of the ULPDU's.
+    connection : range(``connections``)
     """
 
     def __init__(self, lanes: int, connections: int = 1):
@@ -115,7 +115,6 @@ class HeaderReader(wiring.Component):
         check_lanes(lanes)
         self.lanes = lanes
         self.connections = connections
-        self.fields = connection_field(connections)
         ulpdus = stream.Signature(RxUlpdu(lanes, connections))
         many = {"connection": Out(connection_shape(connections)), "ends": Out(1), "inside": Out(1),
                 "clear": In(Clear(connections))}
@@ -172,7 +171,7 @@ class HeaderReader(wiring.Component):
     def _decide(self, m, begins, strange, free, taken):
         """Decide with the first beat: return whether the ULPDU passes to the host, and whether it is discarded."""
         beat = self.i.payload
-        has_passed = self.passed.bit_select(connection_of(beat), 1)
+        has_passed = self.passed.bit_select(beat.connection, 1)
         passes = Signal()
         discards = Signal()
         offered = Signal()  # the host has been offered the first beat
@@ -213,7 +212,7 @@ class HeaderReader(wiring.Component):
         with m.If(free):
             m.d.sync += [
                 self.o.valid.eq(self.i.valid & processed & (behind | ends_header)),
-                *(self.o.payload[name].eq(beat[name]) for name in ("data", "last", *self.fields)),
+                *(self.o.payload[name].eq(beat[name]) for name in ("data", "last", "connection")),
                 self.o.payload.header.eq(ends_header),
                 self.o.payload.start.eq(start),
                 self.o.payload.count.eq(count),

@@ -4,7 +4,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.memory_port import ADDRESS_BITS, MemoryPort, MemoryWrite, word_bits
-from open_rnic.rtl.lib.rows import connection_field, connection_shape, only_many
+from open_rnic.rtl.lib.rows import connection_shape, only_many
 
 __all__ = ["ADDRESS_BITS", "Buffer", "Completed", "Fragment", "MemoryPort", "MemoryWrite", "Message", "RequestWords",
            "Segments", "Sink", "WorkWords", "request_row_octets",
@@ -81,7 +81,7 @@ class Fragment(data.Struct):
 
 
 def _of_connection(connections: int) -> dict[str, wiring.Member]:
-    return {name: Out(shape) for name, shape in connection_field(connections).items()}
+    return only_many(connections, {"connection": Out(connection_shape(connections))})
 
 
 class WorkWords(wiring.Signature):

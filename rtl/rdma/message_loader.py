@@ -102,7 +102,7 @@ class MessageLoader(wiring.Component):
             m.d.sync += self.fragment.valid.eq(0)
         with m.If(self.show):
             m.d.sync += self._number.eq(self._number + 1)
-        source = Signal(Access, reset_less=True)
+        source = Signal(Access(), reset_less=True)
         looked_up = self._check_source(m, source)
         first, fetches, answers, posts = self._weigh(m, work[0])
         pieces = Signal(6)  # that have not been loaded

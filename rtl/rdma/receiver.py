@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.layouts import RxUlpdu
 from open_rnic.rtl.formats.opcodes import FIRST_MSN, INVALIDATES, READ_REQUEST_OCTETS, SENDS, Opcode, Queue
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_of, connection_shape, forget, only_many
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_shape, forget, only_many
 from open_rnic.rtl.rdma.header_reader import Header, HeaderReader, PayloadBeat
 from open_rnic.rtl.rdma.layouts import (
     ADDRESS_BITS,
@@ -77,7 +77,7 @@ class _Ulpdu:
 
 
 class _Placed(data.StructLayout):
-    """The place of a ULPDU's payload, the message that it completes, and with many connections its connection."""
+    """The place of a ULPDU's payload, the message that it completes, and its connection."""
 
     def __init__(self, lanes: int, connections: int):
         super().__init__({"word": word_bits(lanes), "request": 1, "note": Note, **connection_field(connections)})
@@ -255,7 +255,7 @@ class RdmaReceiver(wiring.Component):
         m.submodules.realigner = realigner = Realigner(
             self.lanes, _Placed(self.lanes, self.connections), abandons=self.connections > 1
         )
-        x = (_One if self.connections == 1 else _Many)(m, self)
+        x = (_Staying if self.connections == 1 else _Turning)(m, self)
         wiring.connect(m, wiring.flipped(self.i), reader.i)
         wiring.connect(m, reader.host, wiring.flipped(self.host))
         refuses = Signal()  # the ULPDU that is being checked, or placed, is refused
@@ -302,6 +302,7 @@ class RdmaReceiver(wiring.Component):
             self.lookup.access.stag.eq(header.stag),
             self.lookup.access.to.eq(header.to),
             self.lookup.access.octets.eq(header.payload),
+            self.lookup.access.connection.eq(x.active),
         ]  # fmt: skip
 
         beat, valid = arriving, reader.o.valid & ~holds & ~x.is_refused
@@ -357,7 +358,7 @@ class RdmaReceiver(wiring.Component):
     def _check(self, m, x, u, refuses, realigner):
         """Accept or refuse the ULPDU with its first beat; all state that ULPDUs change is changed here."""
         self._judge(m, x, u)
-        refused = self.status.refused.bit_select(connection_of(u.beat), 1)
+        refused = self.status.refused.bit_select(u.beat.connection, 1)
         m.d.comb += [u.now.eq(u.valid & u.beat.header & self.step & ~refused), u.accepts.eq(u.now & u.good)]
         self._pass(m, x, u, refused, refuses, realigner)
         with m.If(refuses):
@@ -426,7 +427,7 @@ class RdmaReceiver(wiring.Component):
                       Mux(u.is_request, x.request_row.signal * request_row_octets(self.lanes), found.address))),
             placed.word.eq(at[2 + (self.lanes.bit_length() - 1):]),
             placed.request.eq(u.is_request),
-            *x.number(placed),
+            placed.connection.eq(x.active),
             realigner.i.valid.eq(
                 u.valid & places & ~refused
                 & ((beat.count != 0) | (beat.header & (placed.note != Note.NONE)))
@@ -491,7 +492,7 @@ class RdmaReceiver(wiring.Component):
         next_word = Signal(word_bits(self.lanes))
         number = Signal.like(next_word)
         target = word.note
-        failed = self.status.failed.bit_select(connection_of(target), 1)
+        failed = self.status.failed.bit_select(target.connection, 1)
         place_bits = (request_row_words(self.lanes) * self.reads - 1).bit_length()  # of a connection
         moves = Signal()
         m.d.comb += [
@@ -503,7 +504,7 @@ class RdmaReceiver(wiring.Component):
             self.write.payload.last.eq(word.last),
             self.requests.valid.eq(realigner.o.valid & target.request),
             self.requests.word.eq(word.data),
-            self.requests.place.eq(Cat(number[:place_bits], connection_of(target))),
+            self.requests.place.eq(Cat(number[:place_bits], target.connection)),
             realigner.o.ready.eq(target.request | self.write.ready),
             moves.eq(realigner.o.valid & realigner.o.ready),
             self.note.eq(Mux(moves & word.last & ~failed, target.note, Const(Note.NONE, 2))),
@@ -530,19 +531,20 @@ class _State:
         self.send_msn, self.read_msn = status.send_msn, status.read_msn
 
 
-class _One(_State):
-    """The state of the only connection."""
+class _Staying(_State):
+    """The state of the only connection.
+
+    Its MSNs have registers, which begin with the first one. Cells begin with 0, so a flag beside them says whether a
+    MSN has been used: with one connection, that would be the larger circuit.
+    """
 
     def __init__(self, m: Module, receiver: RdmaReceiver):
         super().__init__(m, receiver)
         self.is_refused = receiver.status.refused
-        self.holds = self.send_comes = self.storing = self.cut = Const(0)
+        self.active = self.holds = self.send_comes = self.storing = self.cut = Const(0)
 
     def unsettled(self, withdrawn):
         return withdrawn
-
-    def number(self, _payload):
-        return []
 
     def next_send(self, m):
         m.d.sync += self.send_msn.eq(self.next_msn)
@@ -565,12 +567,13 @@ class _One(_State):
         m.d.comb += status.placing.eq(behind | realigner.moving | (realigner.busy & ~status.refused))
 
 
-class _Many(_State):
+class _Turning(_State):
     """The state of the active connection, and what many connections need to turn to another one."""
 
     def __init__(self, m: Module, receiver: RdmaReceiver):
         connections, turn = receiver.connections, receiver.turn
-        active, clear = turn.active, receiver.clear
+        self.active = active = turn.active
+        clear = receiver.clear
         super().__init__(m, receiver, active, clear)
         self.is_refused = Const(0)  # its ULPDUs do not come
         self.holds = Signal()  # no ULPDU's lookup begins
@@ -595,14 +598,10 @@ class _Many(_State):
         m.d.comb += [
             self.send_msn.eq(sends | Mux(sends_used, 0, FIRST_MSN << by_rtr[0])),
             self.read_msn.eq(reads | Mux(reads_used, 0, FIRST_MSN << by_rtr[1])),
-            receiver.lookup.connection.eq(active),
         ]
 
     def unsettled(self, _withdrawn):
         return ~self.receiver.turn.settled
-
-    def number(self, payload):
-        return [payload.connection.eq(self.receiver.turn.active)]
 
     def next_send(self, m):
         self._sends.write(m)

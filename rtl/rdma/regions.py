@@ -1,6 +1,6 @@
 """The STag table."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -19,12 +19,11 @@ MAY_INVALIDATE = 3  # the bit of the rights behind those of Right: the peer's Se
 RIGHTS = MAY_INVALIDATE + 1
 
 
-class Access(data.Struct):
-    """The octets that someone wants to access."""
+class Access(data.StructLayout):
+    """The octets that a message of ``connection`` wants to access."""
 
-    stag: 32
-    to: 64
-    octets: 32
+    def __init__(self, connections: int = 1):
+        super().__init__({"stag": 32, "to": 64, "octets": 32, **connection_field(connections)})
 
 
 class Found(data.StructLayout):
@@ -69,11 +68,10 @@ class RowWrite(wiring.Signature):
 
 
 class Request(wiring.Signature):
-    """A request for a lookup; ``granted`` in the same cycle. With many connections, in the rows of ``connection``."""
+    """A request for a lookup, in the rows of the connection of ``access``; ``granted`` in the same cycle."""
 
     def __init__(self, connections: int = 1):
-        of = {name: Out(shape) for name, shape in connection_field(connections).items()}
-        super().__init__({"valid": Out(1), "access": Out(Access), "granted": In(1), **of})
+        super().__init__({"valid": Out(1), "access": Out(Access(connections)), "granted": In(1)})
 
 
 class Answer(wiring.Signature):
@@ -134,6 +132,7 @@ class RegionTable(wiring.Component):
         check_size("regions", rows, 2, MAX_REGIONS)
         self.rows = rows
         self.connections = connections
+        self.row_bits = (rows - 1).bit_length()
         self.all_rows = rows * connections
         row = range(self.all_rows)
         super().__init__({
@@ -147,31 +146,32 @@ class RegionTable(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        x = (_One if self.connections == 1 else _Many)(self)
-        row_bits = (self.rows - 1).bit_length()
         row = Signal(range(self.all_rows))
-        access = Signal(Access)
+        access = Signal(Access(self.connections))
         m.d.comb += [
             access.eq(Mux(self.receive.valid, self.receive.access, self.transmit.access)),
-            row.eq(Cat(access.stag[:row_bits], x.looked_up)),
+            row.eq(Cat(access.stag[:self.row_bits], access.connection)),
             self.receive.granted.eq(self.step),
             self.transmit.granted.eq(self.step & ~self.receive.valid),
         ]
-        is_ready = self.ready.bit_select(row[row_bits:], 1)
-        self._compare(m, access, row, is_ready, self._memories(m, x, row))
+        self._compare(m, access, row, self._memories(m, row))
         return m
 
-    def _compare(self, m, access, row, is_ready, words):
+    def _is_ready(self, row):
+        """Whether the rows of the connection of ``row`` are clear."""
+        return self.ready.bit_select(row[self.row_bits:], 1)
+
+    def _compare(self, m, access, row, words):
         """Compare the access with the words of its row."""
         bits = range(self.all_rows)
         # Cycle 1: compare the STag, and find the distance from the region's first TO.
-        asked = Signal(Access, reset_less=True)
+        asked = Signal(access.shape(), reset_less=True)
         asked_row = Signal(bits, reset_less=True)
         asked_live = Signal()
         distance = Signal(64)
         has_stag = Signal()  # the low bits of the STag are the row
         key = words["key"]
-        m.d.comb += has_stag.eq(key.valid & (key.high == asked.stag[(self.rows - 1).bit_length():]))
+        m.d.comb += has_stag.eq(key.valid & (key.high == asked.stag[self.row_bits:]))
         m.d.comb += distance.eq(asked.to - Cat(words["to_low"], words["to_high"]))
         # Cycle 2: compare with the length.
         offset = Signal(32, reset_less=True)
@@ -190,7 +190,7 @@ class RegionTable(wiring.Component):
             m.d.sync += [
                 asked.eq(access),
                 asked_row.eq(row),
-                asked_live.eq(still_live(is_ready, row, self.answer)),
+                asked_live.eq(still_live(self._is_ready(row), row, self.answer)),
                 Cat(offset, far).eq(distance),
                 octets.eq(asked.octets),
                 length.eq(words["octets"]),
@@ -215,7 +215,7 @@ class RegionTable(wiring.Component):
             ]
         m.d.comb += self.answer.found.live.eq(found_live)
 
-    def _memories(self, m, x, row):
+    def _memories(self, m, row):
         """The words of the row that was read in the last cycle."""
         words = {}
         for name in RowWrite.NAMES:
@@ -227,7 +227,7 @@ class RegionTable(wiring.Component):
             m.d.comb += [read.addr.eq(row), read.en.eq(self.step)]
             words[name] = read.data
             if name == "key":
-                self._write_key(m, x, write)
+                self._write_key(m, write)
             else:
                 m.d.comb += [
                     write.addr.eq(self.write.row),
@@ -238,68 +238,35 @@ class RegionTable(wiring.Component):
 
     def _key_shape(self):
         """The key of a region: the STag without the bits that are the row, the rights, and whether there is one."""
-        return data.StructLayout({"high": 32 - (self.rows - 1).bit_length(), "rights": RIGHTS, "valid": 1})
+        return data.StructLayout({"high": 32 - self.row_bits, "rights": RIGHTS, "valid": 1})
 
-    def _write_key(self, m, x, write):
-        row_bits = (self.rows - 1).bit_length()
-        m.d.comb += [
-            self.free.eq(x.is_ready & ~self.invalidate),
-            self.answer.revokes.eq(self.invalidate | (self.free & (self.revoke | self.write.fields.key))),
-            self.answer.revoked_row.eq(Mux(self.invalidate, self.invalidate_row, self.write.row)),
-            write.data.high.eq(self.write.word[row_bits:]),
-            write.data.rights.eq(self.write.rights),
-            write.data.valid.eq(self.free & self.write.fields.key),
-        ]
-        x.clear_rows(m, write)
+    def _write_key(self, m, write):
+        """Write the key of a region, or clear it: when it is revoked, and after a reset of its connection.
 
-
-class _One:
-    """The rows of the only connection, which are cleared after a reset."""
-
-    looked_up = Const(0, 0)
-
-    def __init__(self, table: RegionTable):
-        self.table = table
-        self.is_ready = table.ready
-        self.cleared = Signal(range(table.rows + 1), name="cleared")  # rows
-
-    def clear_rows(self, m, write):
-        table = self.table
-        m.d.comb += [
-            table.ready.eq(self.cleared[-1]),
-            write.en.eq(~table.ready | table.answer.revokes),
-            write.addr.eq(Mux(table.ready, table.answer.revoked_row, self.cleared)),
-        ]
-        with m.If(~table.ready):
-            m.d.sync += self.cleared.eq(self.cleared + 1)
-
-
-class _Many:
-    """The rows of many connections: one after another is visited, and cleared unless it is ready."""
-
-    is_ready = Const(1)
-
-    def __init__(self, table: RegionTable):
-        self.table = table
-        self.looked_up = Mux(table.receive.valid, table.receive.connection, table.transmit.connection)
-        self.cleared = Signal(range(table.all_rows), name="cleared")
-
-    def clear_rows(self, m, write):
-        table = self.table
-        row_bits = (table.rows - 1).bit_length()
-        of = self.cleared[row_bits:]
+        The rows of one connection after another are visited, and cleared unless they are clear.
+        """
+        visited = Signal(range(self.all_rows))
+        of = visited[self.row_bits:]
+        ready = self.ready.bit_select(of, 1)
         clears = Signal()
         m.d.comb += [
-            clears.eq(~table.ready.bit_select(of, 1) & ~table.answer.revokes),
-            write.en.eq(clears | table.answer.revokes),
-            write.addr.eq(Mux(table.answer.revokes, table.answer.revoked_row, self.cleared)),
+            self.free.eq(self._is_ready(self.write.row) & ~self.invalidate),
+            self.answer.revokes.eq(self.invalidate | (self.free & (self.revoke | self.write.fields.key))),
+            self.answer.revoked_row.eq(Mux(self.invalidate, self.invalidate_row, self.write.row)),
+            clears.eq(~ready & ~self.answer.revokes),
+            write.data.high.eq(self.write.word[self.row_bits:]),
+            write.data.rights.eq(self.write.rights),
+            write.data.valid.eq(self.free & self.write.fields.key),
+            write.en.eq(clears | self.answer.revokes),
+            write.addr.eq(Mux(self.answer.revokes, self.answer.revoked_row, visited)),
         ]
         with m.If(clears):
-            m.d.sync += self.cleared.eq(self.cleared + 1)
-            with m.If(self.cleared[:row_bits].all()):
-                m.d.sync += table.ready.bit_select(of, 1).eq(1)
-        with m.Elif(table.ready.bit_select(of, 1)):
+            m.d.sync += visited.eq(visited + 1)
+            with m.If(visited[:self.row_bits].all()):
+                m.d.sync += ready.eq(1)
+        with m.Elif(ready):
             m.d.sync += of.eq(of + 1)
-        forget(m, table.clear, table.ready)
-        with m.If(table.clear.now):
-            m.d.sync += self.cleared[:row_bits].eq(0)
+        if self.connections > 1:
+            forget(m, self.clear, self.ready)
+            with m.If(self.clear.now):
+                m.d.sync += visited[:self.row_bits].eq(0)

@@ -19,7 +19,7 @@ from open_rnic.rtl.formats.opcodes import (
     Queue,
 )
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_of, connection_shape, forget, only_many
+from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_shape, forget, only_many
 from open_rnic.rtl.lib.stream import Fifo, swap_octets
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Fragment, Message, Segments, Sink, word_bits
 from open_rnic.rtl.rdma.realigner import Realigner
@@ -39,7 +39,7 @@ class _Source(data.StructLayout):
     If they are not in memory, ``start`` names their kind: _PADDING marks the first octets of a header, behind the
     padding that holds the length of the ULPDU, and _VOID those in the place of octets that must not be read. ``some``
     is the number of octets; 0 for a whole beat. ``done`` marks the last octets of a Send or an RDMA Write; if
-    ``fabric``, of logic beside the engine. With many connections, ``connection`` is the number of the ULPDU's.
+    ``fabric``, of logic beside the engine. ``connection`` is the ULPDU's.
     """
 
     def __init__(self, lanes: int, connections: int):
@@ -51,7 +51,7 @@ class _Source(data.StructLayout):
 
 
 class _Note(data.StructLayout):
-    """The length of a ULPDU, and with many connections its connection."""
+    """The length of a ULPDU, and its connection."""
 
     def __init__(self, connections: int):
         super().__init__({"length": 16, **connection_field(connections)})
@@ -151,7 +151,7 @@ class RdmaSender(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        x = (_One if self.connections == 1 else _Many)(self)
+        x = (_Continuing if self.connections == 1 else _GivingBack)(self)
         m.submodules.sources = x.sources
         m.submodules.realigner = x.realigner
         m.d.comb += [
@@ -255,7 +255,7 @@ class RdmaSender(wiring.Component):
                 x.fabric.eq(given.fabric),
                 x.stag.eq(given.stag),
                 self.segments.answering.eq(given.response),
-                *x.note_connection(),
+                x.connection.eq(x.message_connection),
             ]
         self._load(m, x, tagged | is_request, fitting)
         m.d.comb += [self.asked.stag.eq(fragment.octets), self.asked.some.eq(given.octets != 0)]
@@ -295,7 +295,7 @@ class RdmaSender(wiring.Component):
             source.some.eq(x.count),
             source.last.eq(ends),
             source.fabric.eq(x.fabric),
-            *x.name(source),
+            source.connection.eq(x.connection),
             source.done.eq(x.finishes & ~self.segments.answering & ~x.is_request),
             self.read.payload.eq(x.address[len(start):]),
             x.moves_header.eq(moves & x.in_header),
@@ -310,7 +310,7 @@ class RdmaSender(wiring.Component):
             with m.If(x.in_header):
                 m.d.comb += [x.sources.i.valid.eq(1), moves.eq(x.sources.i.ready)]
             with m.Elif(~x.last_fragment & (x.fragment_left == 0)):
-                m.d.comb += [x.loads.eq(self.fragment.valid), *x.want()]
+                m.d.comb += [x.loads.eq(self.fragment.valid), x.wants.eq(1)]
             with m.Else():
                 m.d.comb += [
                     self.read.valid.eq(~dead & x.sources.i.ready),
@@ -369,7 +369,7 @@ class RdmaSender(wiring.Component):
         fails = Signal()  # this word, or one before it
         spoilt = Signal()  # some octets of the ULPDU have no meaning; the words of the one before it have left
         octets = word.payload.octets
-        connection = connection_of(source.payload)
+        connection, leaves = source.payload.connection, word.payload.note.connection
         failed, ruined = self.status.failed.bit_select(connection, 1), x.ruined.bit_select(connection, 1)
         m.d.comb += [
             fails.eq(failed | (moves & memory & self.fault)),
@@ -383,6 +383,7 @@ class RdmaSender(wiring.Component):
             piece.payload.first.eq(~memory & (source.payload.start == _PADDING)),
             piece.payload.at.eq(0),
             piece.payload.note.length.eq(source.payload.data[: 8 * _PADDING]),
+            piece.payload.note.connection.eq(connection),
             self.sent.eq(moves & source.payload.done & ~source.payload.fabric & ~fails),
             self.fabric_sent.eq(moves & source.payload.done & source.payload.fabric & ~fails),
             self.o.valid.eq(word.valid),
@@ -390,11 +391,11 @@ class RdmaSender(wiring.Component):
             *(self.o.payload[name].eq(word.payload[name]) for name in ("data", "last")),
             self.o.payload.octets.eq(Mux(spoilt, ((octets - 1) ^ 1) + 1, octets)),
             self.o.payload.length.eq(word.payload.note.length),
+            self.o.payload.connection.eq(leaves),
             self.ulpdu.eq(self.o.valid & self.o.ready & self.o.payload.last),
         ]
         void = ~memory & (source.payload.start == _VOID)
-        m.d.comb += spoilt.eq(x.ruined.bit_select(connection_of(word.payload.note), 1))
-        m.d.comb += x.pass_on(source, piece, word)
+        m.d.comb += spoilt.eq(x.ruined.bit_select(leaves, 1))
         with m.If(moves):
             m.d.sync += [failed.eq(fails), ruined.eq(ruined | fails | void)]
 
@@ -437,6 +438,7 @@ class _State:
         self.void = Signal()  # octets of no meaning, because its source has been revoked
 
         # Its segment.
+        self.connection = Signal(connection_shape(sender.connections))
         self.may_begin = Signal()
         self.begins = Signal()
         self.last_begins = Signal()  # it is the last one of its message
@@ -457,36 +459,28 @@ class _State:
         self.moves_payload = Signal()
 
         # Its fragment.
+        self.wants = Signal()  # the segment needs the next one
         self.loads = Signal()
         self.address = Signal(ADDRESS_BITS, reset_less=True)
         self.fragment_left = Signal(32, reset_less=True)  # of an RDMA Read: the STag of its sink
         self.last_fragment = Signal()
 
 
-class _One(_State):
-    """The state of the only connection, whose messages go on from segment to segment."""
+class _Continuing(_State):
+    """The state of the only connection, whose message continues in registers from segment to segment.
+
+    To give back its rest, as many connections must, would take cycles and a choice of words that one has no need of.
+    """
 
     def __init__(self, sender: RdmaSender):
         super().__init__(sender)
         self.left = sender.status.left
-        self.connection = self.message_connection = self.saving = self.resumes = Const(0)
+        self.message_connection = self.saving = self.resumes = Const(0)
         self.continues = self.goes_on
         self.message_live = sender.segments.live
         self.takes_message = self.may_begin & ~self.goes_on
         self.advances = self.ends & ~self.void
         self.ends_answer = self.finishes
-
-    def note_connection(self):
-        return []
-
-    def name(self, _source):
-        return []
-
-    def want(self):
-        return []
-
-    def pass_on(self, _source, _piece, _word):
-        return []
 
     def choose_saved(self, m, chosen, lane):
         pass
@@ -515,14 +509,13 @@ class _One(_State):
         m.d.comb += sender.status.sending.eq((self.goes_on & sender.settings.runs) | busy)
 
 
-class _Many(_State):
-    """The state of many connections: the rest of a message is given back behind each segment."""
+class _GivingBack(_State):
+    """The state of many connections: the rest of a message is given back behind each segment, before another's."""
 
     def __init__(self, sender: RdmaSender):
         super().__init__(sender)
         segments = sender.segments
         self.left = Signal(32, name="rest")
-        self.connection = Signal.like(segments.message_connection)  # of the segment
         self.message_connection = segments.message_connection
         self.saving = Signal()  # the rest of its message is given back
         self.resumes = segments.resumes
@@ -531,24 +524,6 @@ class _Many(_State):
         self.takes_message = self.begins
         self.advances = self.ends_header
         self.ends_answer = self.ends
-
-    def note_connection(self):
-        return [self.connection.eq(self.message_connection)]
-
-    def name(self, source):
-        return [source.connection.eq(self.connection)]
-
-    def want(self):
-        return [self.sender.segments.wanted.eq(1)]
-
-    def pass_on(self, source, piece, word):
-        connection, turn = word.payload.note.connection, self.sender.turn
-        return [
-            piece.payload.note.connection.eq(source.payload.connection),
-            self.sender.o.payload.connection.eq(connection),
-            turn.ulpdu_of.eq(connection),
-            turn.sent_of.eq(source.payload.connection),
-        ]
 
     def choose_saved(self, m, chosen, lane):
         """Behind the header, choose the words that are given back."""
@@ -601,6 +576,9 @@ class _Many(_State):
         m.d.comb += [
             sender.status.left.eq(cells.read(m, sender.turn.shown)),
             sender.status.sending.eq(begins.read(m, sender.turn.shown) != ends.read(m, sender.turn.shown)),
+            sender.turn.ulpdu_of.eq(sender.o.payload.connection),
+            sender.turn.sent_of.eq(self.sources.o.payload.connection),
+            sender.segments.wanted.eq(self.wants),
             sender.segments.unfinished.eq(~self.last_begins),
             sender.segments.connection.eq(self.connection),
             sender.segments.ends.eq(self.ends),

@@ -201,7 +201,7 @@ class SharedLoader(wiring.Component):
                           & (~x.first.fenced | self.no_reads)),
             x.is_sending.eq(self.segments.busy & (self.segments.connection == self.at)),
             x.may_answer.eq(x.has_request & ~(x.is_sending & self.segments.answering)),
-            self.lookup.connection.eq(self.at),
+            self.lookup.access.connection.eq(self.at),
             self.lookup.access.stag.eq(x.source.stag),
             self.lookup.access.to.eq(x.source.to),
             self.lookup.access.octets.eq(self.message.payload.octets),
@@ -414,7 +414,7 @@ class _Parts:
         self.first = Signal(data.StructLayout({"opcode": 4, "fenced": 1, "fabric": 1}))  # of a command's first word
         self.is_first = Signal()  # no piece has been loaded
         self.work_row = Signal(range(8))
-        self.source = Signal(Access, reset_less=True)
+        self.source = Signal(Access(), reset_less=True)
         self.steps = Signal(2)
         self.head = Signal.like(stored_head, name="head")
         self.advance = Signal()  # its word is taken

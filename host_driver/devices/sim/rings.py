@@ -101,7 +101,8 @@ class OutRing(wiring.Component):  # type: ignore[misc]
         elif fields:
             note = Signal(NOTE)
             m.d.comb += [note.octets.eq(beat.octets), note.end.eq(self.written + 1)]
-            m.d.comb += [note.verdict.eq(beat[name]) for name in ("verdict", "connection") if name in fields]
+            # A ULPDU of the only connection has both, and a connection's number of no bits.
+            m.d.comb += [note.verdict.eq(beat[name]) for name in ("connection", "verdict") if name in fields]
             write("notes", note, self.notes, moves & beat.last)
             with m.If(moves & beat.last):
                 m.d.sync += self.notes.eq(self.notes + 1)

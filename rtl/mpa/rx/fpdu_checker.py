@@ -84,7 +84,7 @@ class FpduChecker(wiring.Component):
             ulpdus.i.payload.octets.eq(i.octets),
             ulpdus.i.payload.last.eq(i.ends),
             ulpdus.i.payload.length.eq(i.length),
-            *(ulpdus.i.payload[name].eq(i[name]) for name in connection_field(self.connections)),
+            ulpdus.i.payload.connection.eq(i.connection),
         ]
         return ulpdus, crcs, notes
 

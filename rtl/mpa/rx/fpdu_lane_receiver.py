@@ -210,7 +210,7 @@ class LaneReceiver(wiring.Component):
         m.d.comb += [
             given.valid.eq(judged.valid),
             *(out[name].eq(judged[name]) for name in (
-                "data", "last", "size", "markers", "length", *connection_field(self.connections),
+                "data", "last", "size", "markers", "length", "connection",
             )),
             out.octets.eq(Mux(judged.length[:2] == 0, Mux(judged.empty, 0, 4), judged.length[:2])),
             out.value.eq(judged.length),

@@ -46,7 +46,7 @@ class CrcAppender(wiring.Component):
         FPDUs without CRC. With ``abort`` on its last beat, an FPDU gets the complement of its CRC, so that the receiver
         rejects it. If CRCs are disabled, its last lane is left out, so that the receiver waits for its end.
     o : Out, stream of :class:`.Packet`
-        Complete FPDUs. With many connections, they have ``connection``.
+        Complete FPDUs, with ``connection``.
 
     ``i`` has the fields of :func:`.carried` with ``crc``: generate the CRC; otherwise the field is zero.
     """
@@ -84,7 +84,7 @@ class CrcAppender(wiring.Component):
             beat.used.eq(i.octets[2:] - cuts),
             beat.ends.eq(i.last & ~fills),
             beat.full.eq(i.last & fills),
-            *(beat[name].eq(i[name]) for name in self.connection),
+            beat.connection.eq(i.connection),
         ]
         if not self._wide:
             m.d.comb += beat.data.eq(i.data)
@@ -137,7 +137,7 @@ class CrcAppender(wiring.Component):
             o.data.eq(Cat(Mux(holds[n], crcs.payload, queued.word_select(n, 32)) for n in range(lanes))),
             o.octets.eq(Array(range(4, 4 * lanes + 4, 4))[lane]),
             o.last.eq(alone | beat.ends),
-            *(o[name].eq(beat[name]) for name in self.connection),
+            o.connection.eq(beat.connection),
             given.i.valid.eq(Mux(alone, crcs.valid, beats.valid & (crcs.valid | ~beat.ends))),
             beats.ready.eq(given.i.ready & Mux(alone | beat.ends, crcs.valid, ~beat.full)),
             crcs.ready.eq(given.i.ready & (alone | beat.ends)),  # a CRC that is valid has its beat at the output

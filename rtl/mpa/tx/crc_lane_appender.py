@@ -53,7 +53,7 @@ class LaneAppender(wiring.Component):
             o.data.eq(Mux(stage.again, Mux(beat.crc, crc ^ (~beat.abort).replicate(32), 0), beat.data)),
             o.octets.eq(4),
             o.last.eq(beat.last & (stage.again | ~beat.twice)),
-            *(o[name].eq(beat[name]) for name in self.connection),
+            o.connection.eq(beat.connection),
         ]
         with m.If(given.i.valid & given.i.ready):
             m.d.sync += crc.eq(Mux(stage.again, Const(ONES, 32), times(WORD, crc ^ beat.data)))

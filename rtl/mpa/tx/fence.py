@@ -220,7 +220,7 @@ class Fence(wiring.Component):
             o.markers.eq(settings.markers),
             o.crc.eq(settings.crc),
         ]
-        others = [name for name in TxUlpdu(self.lanes).members if name != "data"]
+        others = [name for name in TxUlpdu(self.lanes).members if name not in ("data", "connection")]
         with m.If(owns[0]):
             m.d.comb += [
                 own.start.eq(1),
