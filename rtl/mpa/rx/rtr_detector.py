@@ -106,7 +106,7 @@ class RtrDetector(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        x = (_One if self.connections == 1 else _Many)(self)
+        x = _State(self)
         m.submodules.kept = x.kept
         self._expect(m, x)
         self._route(m, x)
@@ -119,7 +119,10 @@ class RtrDetector(wiring.Component):
             self._release_long(m, x)
             self._judge(m, x)
             self._drain(m, x)
-        x.change(m)
+        if self.connections > 1:
+            self._turn(m, x)
+        else:
+            m.d.comb += self.failed.eq(x.state.failed)
         return m
 
     def _expect(self, m, x):
@@ -153,6 +156,8 @@ class RtrDetector(wiring.Component):
         ready = delivers | absorbs
         m.d.sync += [x.flows.eq(x.flows_on), x.keeps.eq(x.keeps_on), x.sinks.eq(x.sinks_on)]
         m.d.comb += [
+            x.is_own.eq(x.rows.are_of(i.connection)),
+            x.valid.eq(self.i.valid & x.is_own),
             x.passes.eq(x.valid & delivers),
             x.leaves.eq(x.valid & absorbs),
             self.i.ready.eq(ready & x.is_own),
@@ -164,9 +169,9 @@ class RtrDetector(wiring.Component):
         m.d.comb += [
             o.data.eq(choose(x.direct, beat_in.data, kept.data)),
             *(o[name].eq(Mux(x.direct[0], beat_in[name], kept[name]))
-              for name in kept.shape().members if name != "data"),
+              for name in ("octets", "last", "length", "verdict")),
+            o.connection.eq(x.rows.active),
         ]
-        x.choose(m)
 
     def _keep_header(self, m, x):
         """Whatever may become the header of an FPDU that is held back, enters the register."""
@@ -213,7 +218,7 @@ class RtrDetector(wiring.Component):
             x.ended.eq(x.passes & i.last),
             x.inside.eq((x.inside | x.passes) & ~(x.passes & i.last)),
         ]
-        offset, passes, lanes_passed = x.measure(m)
+        offset, passes, lanes_passed = self._measure(m, x)
         m.d.comb += [
             self.event.offset.eq(offset),
             self.size.eq(last.size),
@@ -229,6 +234,21 @@ class RtrDetector(wiring.Component):
             m.d.comb += self.crc_error.eq(last.cause == Cause.CRC)
             self._fail(m, x, last.cause)
 
+    def _measure(self, m, x):
+        """Return the event's offset, and when the offset changes, by how many lanes.
+
+        Of the only connection, it changes behind the event, a cycle after the report. A row must be complete with the
+        report, as it can be stored in the next cycle, so the event has a copy.
+        """
+        if self.connections == 1:
+            passed = Signal()
+            lanes_passed = Signal.like(x.last.size)
+            m.d.sync += [passed.eq(self.report.good), lanes_passed.eq(x.last.size)]
+            return x.state.offset, passed, lanes_passed
+        offset = Signal.like(x.state.offset, name="offset", reset_less=True)
+        m.d.sync += offset.eq(x.state.offset)
+        return offset, self.report.good, x.last.size
+
     def _fail(self, m, x, cause):
         report(m, x.event, EventKind.ERROR, detail=cause)
         m.d.sync += x.state.failed.eq(1)
@@ -242,7 +262,7 @@ class RtrDetector(wiring.Component):
         i = self.i.payload
         looks = x.held.awaits_rtr | x.held.awaits_response  # at the next FPDU
         with m.State("Flow"):
-            m.d.comb += [x.reports.eq(x.ended), x.flows_on.eq(x.inside | ~looks), x.direct_on.eq(1)]
+            m.d.comb += [x.reports.eq(x.ended), x.flows_on.eq(x.inside | ~looks), x.direct_on.eq(1), x.rests.eq(1)]
             with m.If(x.flows):  # a beat that has been offered is not taken back
                 m.d.comb += self.o.valid.eq(x.valid & ~i.none)
                 with m.If(x.valid):
@@ -255,7 +275,11 @@ class RtrDetector(wiring.Component):
             with m.Elif(x.valid & looks):
                 m.d.comb += x.keeps_on.eq(1)
                 m.next = "Keep"
-            x.flow(m)
+            with m.If(x.restarts):
+                m.d.comb += x.flows_on.eq(0)
+            with m.Elif(x.had_failed):
+                m.d.comb += [x.flows_on.eq(0), x.keeps_on.eq(0), x.sinks_on.eq(1)]
+                m.next = "Stopped"
 
     def _hold_back(self, m, x):
         """The FPDU enters the queue, and its header the register."""
@@ -344,19 +368,51 @@ class RtrDetector(wiring.Component):
             m.d.comb += x.direct_on.eq(1)
             m.next = "Flow"
         with m.State("Stopped"):
-            m.d.comb += x.sinks_on.eq(1)
+            m.d.comb += [x.sinks_on.eq(1), x.rests.eq(1)]
             self._let_through(m, x)
-            x.stop(m)
+            with m.If(x.restarts):
+                m.d.comb += x.sinks_on.eq(0)
+                m.d.sync += [x.beat.eq(0), x.released.eq(0)]
+                m.next = "Return"
+
+    def _turn(self, m, x):
+        """Make the connection of the ULPDU at the input the active one, once all is reported about the last one."""
+        active = x.rows.active
+        changes = Signal()
+        busy = Signal()
+        m.d.comb += [
+            busy.eq(x.ended | x.inside | x.kept.o.valid),
+            changes.eq(self.i.valid & ~x.is_own & x.rests & ~busy),
+            x.restarts.eq(changes | self.clear.now),
+            x.had_failed.eq(x.state.failed),
+            self.connection.eq(active),
+            self.first.eq(~x.state.started),
+            self.idle.eq(x.rests & ~(self.i.valid | busy)),
+        ]
+        m.d.sync += self.event_of.eq(active)
+        failed = Signal()
+        all_failed = Cells(m, failed, self.connections, active, self.clear)
+        with m.If(~self.clear.now):
+            all_failed.write(m, x.state.failed)
+        m.d.comb += [bit.eq(all_failed.read(m, of)) for bit, of in zip(self.failed, self.failed_of, strict=True)]
+        x.rows.switch(m, self.i.payload.connection, changes, self.clear)
 
 
 class _State:
-    """The state of the active connection, and of the FPDU that is examined."""
+    """The state of the active connection, and of the FPDU that is examined.
+
+    With one connection, ``restarts`` and ``had_failed`` are 0.
+    """
 
     def __init__(self, detector: RtrDetector):
-        self.detector = detector
         width = 4 * detector.lanes
         self.rows = Rows(detector.State, detector.connections)
         self.state = self.rows.state
+        self.is_own = Signal()  # the ULPDU at the input is one of the active connection
+        self.valid = Signal()  # a beat of it
+        self.rests = Signal()  # no FPDU is being examined
+        self.restarts = Signal()  # the next FPDU belongs to another connection, or to another life of one
+        self.had_failed = Signal()  # when it became active, the active connection had failed
 
         # The FPDU that is held back.
         self.clear = Signal()  # discards the beats in ``kept``
@@ -394,99 +450,6 @@ class _State:
 
         self.classifier = RtrClassifier()
         self.held = _Held()
-
-
-class _One(_State):
-    """The only connection: an FPDU is counted a cycle after its report."""
-
-    is_own = Const(1)
-
-    def __init__(self, detector: RtrDetector):
-        super().__init__(detector)
-        self.valid = detector.i.valid
-
-    def choose(self, m):
-        pass
-
-    def measure(self, m):
-        """Return the event's offset, and when the offset changes, by how many lanes."""
-        passed = Signal()
-        lanes_passed = Signal.like(self.last.size)
-        m.d.sync += [passed.eq(self.detector.report.good), lanes_passed.eq(self.last.size)]
-        m.d.comb += self.detector.failed.eq(self.state.failed)
-        return self.state.offset, passed, lanes_passed
-
-    def flow(self, m):
-        pass
-
-    def stop(self, m):
-        pass
-
-    def change(self, m):
-        pass
-
-
-class _Many(_State):
-    """Many connections: a ULPDU of another one than the active one waits."""
-
-    def __init__(self, detector: RtrDetector):
-        super().__init__(detector)
-        self.is_own = Signal()
-        self.valid = Signal()  # a beat of the active connection
-        self.rests = Signal()  # no FPDU is being examined
-        self.restarts = Signal()  # the next FPDU belongs to another connection, or to another life of one
-
-    def choose(self, m):
-        detector = self.detector
-        m.d.comb += [
-            self.is_own.eq(self.rows.are_of(detector.i.payload.connection)),
-            self.valid.eq(detector.i.valid & self.is_own),
-            detector.o.payload.connection.eq(self.rows.active),
-        ]
-
-    def measure(self, m):
-        """Return the same as for one; the row is complete with the report: it can be stored in the next cycle."""
-        offset = Signal.like(self.state.offset, name="offset", reset_less=True)
-        m.d.sync += offset.eq(self.state.offset)
-        m.d.comb += self.detector.first.eq(~self.state.started)
-        return offset, self.detector.report.good, self.last.size
-
-    def flow(self, m):
-        """Stop before a ULPDU of another connection, and behind an error."""
-        m.d.comb += self.rests.eq(1)
-        with m.If(self.restarts):
-            m.d.comb += self.flows_on.eq(0)
-        with m.Elif(self.state.failed):
-            m.d.comb += [self.flows_on.eq(0), self.keeps_on.eq(0), self.sinks_on.eq(1)]
-            m.next = "Stopped"
-
-    def stop(self, m):
-        """Begin anew with another connection."""
-        m.d.comb += self.rests.eq(1)
-        m.d.sync += [self.beat.eq(0), self.released.eq(0)]
-        with m.If(self.restarts):
-            m.d.comb += self.sinks_on.eq(0)
-            m.next = "Return"
-
-    def change(self, m):
-        """Make the connection of the ULPDU at the input the active one, once all is reported about the last one."""
-        detector, active = self.detector, self.rows.active
-        changes = Signal()
-        m.d.comb += [
-            changes.eq(detector.i.valid & ~self.valid & self.rests & ~(self.ended | self.inside | self.kept.o.valid)),
-            self.restarts.eq(changes | detector.clear.now),
-            detector.connection.eq(active),
-            detector.idle.eq(self.rests & ~(detector.i.valid | self.ended | self.inside | self.kept.o.valid)),
-        ]
-        m.d.sync += detector.event_of.eq(active)
-        failed = Signal()
-        all_failed = Cells(m, failed, detector.connections, active, detector.clear)
-        with m.If(~detector.clear.now):
-            all_failed.write(m, self.state.failed)
-        m.d.comb += [
-            bit.eq(all_failed.read(m, of)) for bit, of in zip(detector.failed, detector.failed_of, strict=True)
-        ]
-        self.rows.switch(m, detector.i.payload.connection, changes, detector.clear)
 
 
 class _Held:
