@@ -8,7 +8,6 @@ from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import fifo_states, kept
 from open_rnic.rtl.formats.opcodes import SENDS, TAGGED_OCTETS, UNTAGGED_OCTETS, Opcode
 from open_rnic.rtl.rdma.command_loader import CommandLoader
-from open_rnic.rtl.rdma.command_loader import _One as OneCommandLoader
 from open_rnic.rtl.rdma.header_reader import Header, PayloadBeat
 from open_rnic.rtl.rdma.layouts import word_bits
 from open_rnic.rtl.rdma.message_loader import MessageLoader
@@ -185,9 +184,9 @@ class _Region:
     ),
     Mutant(
         "the row is another one than that of the first word",
-        OneCommandLoader,
-        "with m.Elif(kind == Command.REVOKE):",
-        "with m.Else():",
+        CommandLoader,
+        "Mux(kind == Command.REVOKE, self.word, row)",
+        "self.word",
     ),
     name="commands",
     of="CommandLoader, 2 rows",

@@ -1,7 +1,5 @@
 """Carries out the commands of the host."""
 
-from typing import ClassVar
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
@@ -75,16 +73,18 @@ class CommandLoader(wiring.Component):
             "region": Out(RowWrite(rows * connections)), "revoke": Out(1), "free": In(1),
             "buffers": Out(stream.Signature(Buffer)), "ends": Out(1), "work": Out(WorkWords(connections)),
         })  # fmt: skip
+        if connections == 1:
+            self.connection = self.shown = Const(0, 0)
+            self.clear = None
 
     def elaborate(self, platform):
         m = Module()
-        x = (_One if self.connections == 1 else _Many)(self)
         kind = Signal(Command)
         command = Signal(Command)
         left = Signal(range(128))  # words of the command that are still to come
         first = Signal()
         last = Signal()
-        kinds, lefts = x.cells(m, Value.cast(kind)), x.cells(m, left)
+        kinds, lefts = self._cells(m, Value.cast(kind)), self._cells(m, left)
         m.d.comb += [
             first.eq(left == 0),
             last.eq(left == 1),
@@ -107,17 +107,22 @@ class CommandLoader(wiring.Component):
                     lefts.write(m, 2)
                 with m.Case(Command.REVOKE, Command.WITHDRAW):
                     lefts.write(m, 1)
-        self._post(m, x, kind, left, last)
-        self._write(m, x, kind, command, left, first)
+        self._post(m, kind, left, last)
+        self._write(m, kind, command, left, first)
         return m
 
-    def _post(self, m, x, kind, left, last):
+    def _cells(self, m, signal):
+        """A number that is kept for the words of ``connection`` that follow."""
+        return Cells(m, signal, self.connections, self.connection, self.clear)
+
+    def _post(self, m, kind, left, last):
         """Post and withdraw buffers."""
         m.submodules.buffers = buffers = RowQueue(_Place, self.buffer_depth, self.connections)
         # A row is read in the cycle in which it is written only before it can be taken.
         depth = self.buffer_depth * self.connections
-        m.submodules.withdrawn = withdrawn = Memory(shape=1, depth=depth, init=[], attrs=x.attributes)
-        marks, marked = withdrawn.write_port(), withdrawn.read_port(domain=x.domain)
+        m.submodules.withdrawn = withdrawn = Memory(shape=1, depth=depth, init=[], attrs=block_ram(self.connections))
+        marks = withdrawn.write_port()
+        marked = withdrawn.read_port(domain="comb" if self.connections == 1 else "sync")  # as the queue of buffers
         withdraws = Signal()  # the buffer with the number ``word``
         number = Signal(range(self.buffer_depth))
         m.d.comb += [
@@ -128,22 +133,35 @@ class CommandLoader(wiring.Component):
             withdraws.eq(self.push & (kind == Command.WITHDRAW) & last),
             marks.en.eq(buffers.add | withdraws),
             number.eq(Mux(withdraws, self.word, buffers.next)),
-            marks.addr.eq(Cat(number, x.connection)),
+            marks.addr.eq(Cat(number, self.connection)),
             marks.data.eq(withdraws),
-            marked.addr.eq(Cat(buffers.first, x.shown)),
+            marked.addr.eq(Cat(buffers.first, self.shown)),
             self.buffers.valid.eq(buffers.o.valid),
             buffers.o.ready.eq(self.buffers.ready),
             self.buffers.payload.address.eq(buffers.o.payload.address),
             self.buffers.payload.octets.eq(buffers.o.payload.octets),
             self.buffers.payload.withdrawn.eq(marked.data),
         ]
-        x.join(m, buffers, withdraws)
+        if self.connections > 1:
+            self._share(m, buffers, withdraws)
 
-    def _write(self, m, x, kind, command, left, first):
+    def _share(self, m, buffers, withdraws):
+        """Tell the queue of buffers, and other blocks, whose commands these are."""
+        m.d.comb += [
+            self.work.connection.eq(self.connection),
+            buffers.connection.eq(self.connection),
+            buffers.shown.eq(self.shown),
+            self.settled.eq(buffers.settled),
+            self.any.eq(buffers.any),
+            Value.cast(buffers.clear).eq(self.clear),
+        ]
+        m.d.sync += [self.withdraws.eq(withdraws), self.withdraws_of.eq(self.connection)]
+
+    def _write(self, m, kind, command, left, first):
         """Write words to the STag table."""
         writes = Signal(len(RowWrite.NAMES))
         m.d.comb += Value.cast(self.region.fields).eq(writes)
-        x.keep_row(m, kind, first)
+        self._keep_row(m, kind, first)
         with m.If(self.push):
             m.d.sync += [
                 self.region.word.eq(self.word),
@@ -153,69 +171,19 @@ class CommandLoader(wiring.Component):
         with m.Elif(self.free):
             m.d.sync += [self.revoke.eq(0), writes.eq(0)]
 
-
-class _One:
-    """The state of the only connection, and its region's row and rights."""
-
-    connection = shown = Const(0, 0)
-    attributes: ClassVar[dict[str, str | int]] = {}
-    domain = "comb"
-
-    def __init__(self, loader: CommandLoader):
-        self.loader = loader
-
-    def cells(self, m, signal):
-        """A number that is kept for the words that follow."""
-        return Cells(m, signal)
-
-    def join(self, m, buffers, withdraws):
-        pass
-
-    def keep_row(self, m, kind, first):
-        region, word = self.loader.region, self.loader.word
-        with m.If(self.loader.push):
-            with m.If(first):
-                m.d.sync += [region.rights.eq(word), region.row.eq(word[8:24])]
-            with m.Elif(kind == Command.REVOKE):
-                m.d.sync += region.row.eq(word)
-
-
-class _Many:
-    """The state of ``connection``, and of ``shown``; the row and the rights are kept for each."""
-
-    domain = "sync"
-
-    def __init__(self, loader: CommandLoader):
-        self.loader = loader
-        self.connection, self.shown = loader.connection, loader.shown
-        self.attributes = block_ram(loader.connections)
-
-    def cells(self, m, signal):
-        """A number that is kept for the words that follow."""
-        return Cells(m, signal, self.loader.connections, self.connection, self.loader.clear)
-
-    def join(self, m, buffers, withdraws):
-        """Connect the queue of buffers."""
-        loader = self.loader
-        m.d.comb += [
-            loader.work.connection.eq(self.connection),
-            buffers.connection.eq(self.connection),
-            buffers.shown.eq(self.shown),
-            loader.settled.eq(buffers.settled),
-            loader.any.eq(buffers.any),
-            Value.cast(buffers.clear).eq(loader.clear),
-        ]
-        m.d.sync += [loader.withdraws.eq(withdraws), loader.withdraws_of.eq(self.connection)]
-
-    def keep_row(self, m, kind, first):
-        region, word = self.loader.region, self.loader.word
-        rights = Signal(RIGHTS)
-        row = Signal(range(self.loader.rows))
-        all_rights, rows = self.cells(m, rights), self.cells(m, row)
-        row_now = Signal.like(row)
-        with m.If(self.loader.push):
-            m.d.comb += row_now.eq(Mux(first, word[8:24], Mux(kind == Command.REVOKE, word, row)))
+    def _keep_row(self, m, kind, first):
+        """Keep the row and the rights of the first word for those that follow; of the only connection at the output."""
+        region = self.region
+        if self.connections == 1:
+            rights, row = region.rights, region.row
+        else:
+            rights = Signal(RIGHTS)
+            row = Signal(range(self.rows))
+        all_rights, rows = self._cells(m, rights), self._cells(m, row)
+        row_now = Signal(range(self.rows))
+        with m.If(self.push):
+            m.d.comb += row_now.eq(Mux(first, self.word[8:24], Mux(kind == Command.REVOKE, self.word, row)))
             m.d.sync += [region.row.eq(Cat(row_now, self.connection)), region.rights.eq(rights)]
             with m.If(first):
-                all_rights.write(m, word)
+                all_rights.write(m, self.word)
                 rows.write(m, row_now)
