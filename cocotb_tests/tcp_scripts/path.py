@@ -11,7 +11,7 @@ from open_rnic.cocotb_tests.tcp_scripts.runner import BEGIN, ISNS, Player
 from open_rnic.cocotb_tests.tcp_scripts.script import HERE, OTHER, PORT, Case, ScriptError
 from open_rnic.cocotb_tests.tcp_scripts.subjects import Engine, Twin, engine_status
 from open_rnic.host_driver.devices.sim.dut import start
-from open_rnic.host_driver.devices.sim.path import tick_cycles
+from open_rnic.host_driver.devices.sim.network_path import tick_cycles
 from open_rnic.host_driver.net.frames import Arp, ArpOperation, EtherType, Ipv4
 from open_rnic.host_driver.tcp.segment import PROTOCOL
 from open_rnic.rtl.net.neighbours import FRESH, UNIT

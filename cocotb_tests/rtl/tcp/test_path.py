@@ -7,7 +7,7 @@ import pytest
 
 from open_rnic.cocotb_tests.harness import simulate
 from open_rnic.cocotb_tests.plugins.lengths import shortened
-from open_rnic.host_driver.devices.sim.path import make
+from open_rnic.host_driver.devices.sim.network_path import make
 
 QUIET = 1000  # cycles from a full segment that comes in to one that leaves
 

@@ -7,7 +7,7 @@ from typing import Any
 from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal, Signal
 
 from open_rnic.host_driver.devices.sim.layout import Layout
-from open_rnic.host_driver.devices.sim.path import ticks
+from open_rnic.host_driver.devices.sim.network_path import ticks
 from open_rnic.host_driver.devices.sim.rings import Simulated
 from open_rnic.host_driver.devices.sim.whole import GmiiCable
 

@@ -24,7 +24,7 @@ MAKERS = {
     "device": "open_rnic.host_driver.devices.sim.rings",
     "rdma": "open_rnic.host_driver.devices.sim.rdma",
     "board": "open_rnic.host_driver.devices.sim.board",
-    "path": "open_rnic.host_driver.devices.sim.path",
+    "path": "open_rnic.host_driver.devices.sim.network_path",
     "rnic": "open_rnic.host_driver.devices.sim.rnic",
     "whole": "open_rnic.host_driver.devices.sim.whole",
     "netlist": "open_rnic.host_driver.devices.sim.netlist",

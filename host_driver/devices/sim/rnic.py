@@ -5,7 +5,7 @@ from __future__ import annotations
 from amaranth.hdl import Module
 
 from open_rnic.host_driver.devices.sim import layout
-from open_rnic.host_driver.devices.sim.path import ticks
+from open_rnic.host_driver.devices.sim.network_path import ticks
 from open_rnic.host_driver.devices.sim.rdma import SIZES
 from open_rnic.host_driver.devices.sim.rings import Simulated
 from open_rnic.rtl.rnic.separate_rnic import SeparateRnic

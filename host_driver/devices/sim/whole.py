@@ -12,7 +12,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.host_driver.devices.sim.layout import STATION, WHOLE
-from open_rnic.host_driver.devices.sim.path import ticks
+from open_rnic.host_driver.devices.sim.network_path import ticks
 from open_rnic.host_driver.devices.sim.rings import Simulated
 from open_rnic.host_driver.devices.sim.sdram_model import SdramModel
 from open_rnic.host_driver.devices.sim.slow_memory import slow_memories
