@@ -9,8 +9,8 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.net.addresses import Classifier
+from open_rnic.rtl.net.cut_through import CutThrough
 from open_rnic.rtl.net.delivery import DatagramDelivery, SegmentDelivery
-from open_rnic.rtl.net.express import Express
 from open_rnic.rtl.net.layouts import Counts, Frame, RxDatagram, RxSegment, TxDatagram, TxSegment
 from open_rnic.rtl.net.neighbours import UNIT
 from open_rnic.rtl.net.packet_fifo import PacketFifo
@@ -41,7 +41,7 @@ class Net(wiring.Component):
     tx_frames : Out, stream of :class:`.Packet`; padded to 60 octets, without pauses
     tcp_rx : Out, stream of :class:`.RxSegment`; with good frame, lengths and checksums
     tcp_tx : In, stream of :class:`.TxSegment`
-    express : In, :class:`.Express`; the express way of a segment
+    cut_through : In, :class:`.CutThrough`; a segment that is cut through
     tcp_soon : Out, 1 bit; a segment that begins now would leave soon, behind one frame at most
     tcp_sent : Out, 1 bit; a segment of ``tcp_tx`` has been taken
     tcp_unresolved : Out, 1 bit; with ``tcp_sent``: it was discarded, as the MAC of its next hop is not known, or there
@@ -66,7 +66,7 @@ class Net(wiring.Component):
             "tx_frames": Out(packet(1)),
             "tcp_rx": Out(stream.Signature(RxSegment())),
             "tcp_tx": In(stream.Signature(TxSegment())),
-            "express": In(Express()),
+            "cut_through": In(CutThrough()),
             "tcp_soon": Out(1),
             "tcp_sent": Out(1),
             "tcp_unresolved": Out(1),
@@ -100,8 +100,9 @@ class Net(wiring.Component):
         wiring.connect(m, echoes.o, sender.icmp)
         wiring.connect(m, receiver.arp, sender.arp)
         wiring.connect(m, wiring.flipped(self.tcp_tx), sender.tcp)
-        wiring.connect(m, wiring.flipped(self.express), sender.express)
-        m.d.comb += self.express.accepts.eq(sender.express.accepts & frames.soon)  # instead of the sender's alone
+        wiring.connect(m, wiring.flipped(self.cut_through), sender.cut_through)
+        # Instead of the sender's alone.
+        m.d.comb += self.cut_through.accepts.eq(sender.cut_through.accepts & frames.soon)
         wiring.connect(m, sender.o, frames.i)
         wiring.connect(m, frames.o, wiring.flipped(self.tx_frames))
         if receiver.udp_ports:

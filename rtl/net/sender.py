@@ -11,7 +11,7 @@ from open_rnic.rtl.formats.layouts import Packet
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.net.addresses import Kinds
 from open_rnic.rtl.net.checksum import FOLDED_BITS, Checksum
-from open_rnic.rtl.net.express import Express
+from open_rnic.rtl.net.cut_through import CutThrough
 from open_rnic.rtl.net.headers import CONSTANTS, Stored, arp_packet, ipv4_packet
 from open_rnic.rtl.net.layouts import LEAST_WORDS, MOST_WORDS, Station, TxDatagram, TxSegment
 from open_rnic.rtl.net.neighbours import UNIT, Neighbours, Task, Word
@@ -25,7 +25,7 @@ DEFENCE = 11  # units of age until an address is defended again: 10.2 to 11.3 s 
 _SOURCES = data.StructLayout(dict.fromkeys((
     "tcp", "udp", "icmp", "stored", "tcp_destination", "udp_destination", "udp_ports", "resolved", "sender",
     "gateway", "mac", "mac_end", "address", "address_begin_high", "address_end_low", "length_low", "length_high",
-    "checksum", "express", "express_destination", "saved",
+    "checksum", "cut_through", "cut_through_destination", "saved",
 ), 1))  # fmt: skip
 
 _TASK = data.StructLayout(dict.fromkeys((
@@ -35,7 +35,7 @@ _TASK = data.StructLayout(dict.fromkeys((
     "to_all",
     "asks",  # an ARP request follows
     "begun",  # the first word of data has been taken
-    "is_express",  # the packet is in the frame already
+    "is_cut_through",  # the packet is in the frame already
     "whole",  # all of it
     "looked_up",
     "given_up",
@@ -79,8 +79,8 @@ class Sender(wiring.Component):
     no known MAC is discarded, and an ARP request is sent for it. Each origin has its turn. All words pass one bus,
     from which they are written, added, and taken as an address or a length.
 
-    The octets of a packet on the :class:`.Express` way are written before its headers. A frame of another origin may
-    still overtake it.
+    The octets of a packet that is cut through (:class:`.CutThrough`) are written before its headers. A frame of another
+    origin may still overtake it.
 
     Throughput: at most 38 cycles for the shortest frame, and 402 for the longest, with 8 entries in the cache.
 
@@ -93,7 +93,7 @@ class Sender(wiring.Component):
     Members
     -------
     tcp : In, stream of :class:`.TxSegment`
-    express : In, :class:`.Express`
+    cut_through : In, :class:`.CutThrough`
     udp : In, stream of :class:`.TxDatagram`
     icmp : In, stream of :class:`.Packet`; echo requests as :class:`.Receiver` writes them: source, length, ICMP message
     arp : In, stream of :class:`.ArpPacket`; received ARP packets
@@ -117,7 +117,7 @@ class Sender(wiring.Component):
         self._checksum = Checksum()
         super().__init__({
             "tcp": In(stream.Signature(TxSegment())),
-            "express": In(Express()),
+            "cut_through": In(CutThrough()),
             "udp": In(stream.Signature(TxDatagram())),
             "icmp": In(stream.Signature(Packet(1))),
             "arp": In(stream.Signature(ArpPacket())),
@@ -141,21 +141,21 @@ class Sender(wiring.Component):
         self._length = Signal(11)  # of the segment, the datagram's payload, or the ICMP message
         self._defence = Signal(range(DEFENCE + 1))  # units of age until the address may be defended again
         self._place = Signal(range(MOST_WORDS + 1))  # of the word that is written
-        self._behind = Signal.like(self._place)  # the place behind a packet on the express way
+        self._behind = Signal.like(self._place)  # the place behind a packet that is cut through
         self._short = Signal()  # the place is not behind the shortest frame
         self._ends_shortest = Signal()  # the place is the last of the shortest frame
 
         self._bus = Signal(32)
         self._give = Signal(_SOURCES)
         self._added = Signal(5)  # octets of headers in the length
-        self._saved = Signal(FOLDED_BITS)  # the sum of a packet on the express way
+        self._saved = Signal(FOLDED_BITS)  # the sum of a packet that is cut through
         self._writes = Signal()  # the word on the bus is written
 
         self._waiting = Signal()  # an origin has a task
         self._chosen = Signal(Origin)
         self._beat = Signal(data.StructLayout({"valid": 1, "last": 1, "octets": range(5)}))  # of the origin
         self._take = Signal()  # the beat
-        self._collecting = Signal()  # the beat is that of the express way
+        self._collecting = Signal()  # the beat is one that is cut through
 
     def elaborate(self, platform):
         m = Module()
@@ -213,7 +213,7 @@ class Sender(wiring.Component):
             m.d.comb += self._chosen.eq(Origin.ICMP)
 
     def _select_beat(self, m):
-        beat, express = self._beat, self.express.beat
+        beat, cut_through = self._beat, self.cut_through.beat
         origins = [(self._is.tcp, self.tcp), (self._is.udp, self.udp), (self._is.icmp, self.icmp)]
         last = reduce(or_, (chosen & each.payload.last for chosen, each in origins))
         octets = self.icmp.payload.octets
@@ -221,8 +221,8 @@ class Sender(wiring.Component):
             octets = Mux(chosen, each.payload.octets, octets)
         m.d.comb += [
             beat.valid.eq(reduce(or_, (chosen & each.valid for chosen, each in origins))),
-            beat.last.eq(Mux(self._collecting, express.last, last)),
-            beat.octets.eq(Mux(self._collecting, express.octets, octets)),
+            beat.last.eq(Mux(self._collecting, cut_through.last, last)),
+            beat.octets.eq(Mux(self._collecting, cut_through.octets, octets)),
             *(each.ready.eq(chosen & self._take) for chosen, each in origins),
         ]
 
@@ -233,7 +233,7 @@ class Sender(wiring.Component):
         length = Signal(16)  # with headers
         kept = Cat(~self._beat.last | (octet < self._beat.octets) for octet in range(4))
         octets_of_data = {"tcp": tcp.data, "udp": udp.data, "icmp": self.icmp.payload.data,
-                          "express": self.express.beat.data}  # fmt: skip
+                          "cut_through": self.cut_through.beat.data}  # fmt: skip
         words = {
             "stored": self.neighbours.word,
             "tcp_destination": swap_octets(tcp.destination),
@@ -250,7 +250,7 @@ class Sender(wiring.Component):
             "length_low": Cat(swap_octets(length), Const(0, 16)),
             "length_high": Cat(Const(0, 16), swap_octets(length)),
             "checksum": Cat(checksum, checksum),
-            "express_destination": swap_octets(self.express.destination),
+            "cut_through_destination": swap_octets(self.cut_through.destination),
             "saved": self._saved,
         }
         terms = [value & give[name].replicate(32) for name, value in words.items()]
@@ -269,7 +269,7 @@ class Sender(wiring.Component):
                 self.neighbours.rest.eq(1),
                 self._give.sender.eq(1),
                 self._checksum.clear.eq(1),
-                self.express.accepts.eq(self.o.fits & ~self.arp.valid & ~self._waiting),
+                self.cut_through.accepts.eq(self.o.fits & ~self.arp.valid & ~self._waiting),
             ]
             m.d.sync += [task.eq(0), self._place.eq(8), self._subject.eq(self._bus)]
             with m.If(self.o.fits):
@@ -278,9 +278,9 @@ class Sender(wiring.Component):
                 with m.Elif(self._waiting):
                     m.d.sync += self._origin.eq(self._chosen)
                     m.next = "Destination"
-                with m.Elif(self.express.begin):
+                with m.Elif(self.cut_through.begin):
                     m.d.sync += self._origin.eq(Origin.TCP)
-                    m.next = "Express"
+                    m.next = "CutThrough"
 
     def _answer_arp(self, m):
         """A received ARP packet (RFC 826)."""
@@ -376,14 +376,15 @@ class Sender(wiring.Component):
                 m.next = "Ask"
 
     def _collect(self, m):
-        """A packet on the express way."""
-        task, kinds, neighbours, express, give = self._task, self.kinds, self.neighbours, self.express, self._give
-        with m.State("Express"):
-            m.d.comb += give.express_destination.eq(1)
-            m.d.sync += [self._subject.eq(self._bus), task.is_express.eq(1)]
-            m.next = "ExpressRoute"
+        """A packet that is cut through."""
+        task, kinds, neighbours, give = self._task, self.kinds, self.neighbours, self._give
+        cut_through = self.cut_through
+        with m.State("CutThrough"):
+            m.d.comb += give.cut_through_destination.eq(1)
+            m.d.sync += [self._subject.eq(self._bus), task.is_cut_through.eq(1)]
+            m.next = "CutThroughRoute"
 
-        with m.State("ExpressRoute"):
+        with m.State("CutThroughRoute"):
             m.d.comb += give.gateway.eq(1)
             m.d.sync += self._place.eq(_HEADERS)
             with m.If(~kinds.local):
@@ -393,41 +394,41 @@ class Sender(wiring.Component):
                 m.next = "Idle"
 
         with m.State("Collect"):
-            last = express.valid & self._beat.last
+            last = cut_through.valid & self._beat.last
             m.d.comb += [
                 self._collecting.eq(1),
-                give.express.eq(express.valid),
-                self._writes.eq(express.valid),
-                self._checksum.adds.eq(express.valid),
+                give.cut_through.eq(cut_through.valid),
+                self._writes.eq(cut_through.valid),
+                self._checksum.adds.eq(cut_through.valid),
                 self.o.word.last.eq(self._beat.last),
                 self.o.word.octets.eq(self._beat.octets),
-                express.collects.eq(~task.given_up),
-                express.collected.eq(task.whole & task.looked_up & ~task.given_up),
+                cut_through.collects.eq(~task.given_up),
+                cut_through.collected.eq(task.whole & task.looked_up & ~task.given_up),
             ]
             with m.If(~task.looked_up):
                 m.d.comb += neighbours.task.eq(Task.LOOK_UP)
             with m.If(neighbours.done):
                 m.d.sync += [task.looked_up.eq(1), task.asks.eq(neighbours.ask)]
-            with m.If(express.valid):
+            with m.If(cut_through.valid):
                 m.d.sync += [self._place.eq(self._place + 1), task.whole.eq(self._beat.last)]
             with m.If(
-                express.cancel
+                cut_through.cancel
                 | self.arp.valid
                 | self._waiting
                 | (neighbours.done & ~neighbours.known)
                 | (last & (self._place < LEAST_WORDS))  # it would need padding
-                | (express.valid & (self._place == MOST_WORDS))
+                | (cut_through.valid & (self._place == MOST_WORDS))
             ):
                 m.d.sync += task.given_up.eq(1)
-            with m.If(express.finish):
-                m.d.sync += [self._behind.eq(self._place), self._length.eq(express.length)]
+            with m.If(cut_through.finish):
+                m.d.sync += [self._behind.eq(self._place), self._length.eq(cut_through.length)]
                 m.next = "Address"
             with m.Elif(task.given_up & task.looked_up):
                 m.next = "Ask"
 
         with m.State("Address"):
             m.d.comb += [
-                give.express_destination.eq(1), self.o.place.eq(8), self._writes.eq(1), self._checksum.adds.eq(1)
+                give.cut_through_destination.eq(1), self.o.place.eq(8), self._writes.eq(1), self._checksum.adds.eq(1)
             ]  # fmt: skip
             m.d.sync += self._place.eq(0)
             m.next = "Header"
@@ -453,7 +454,7 @@ class Sender(wiring.Component):
         tables = (ipv4_packet(task.to_all, self._is.tcp, self._is.udp), arp_packet(task.to_all, task.replies))
         with m.State("Header"):
             m.d.sync += place.eq(place + 1)
-            with m.If(task.is_express & (place[:4] == 0)):  # the sum is that of the packet; its address follows
+            with m.If(task.is_cut_through & (place[:4] == 0)):  # the sum is that of the packet; its address follows
                 m.d.comb += checksum.restart.eq(1)
                 m.d.sync += self._saved.eq(checksum.folded)
             with m.Switch(Cat(place[:4], task.sends_arp)):
@@ -472,7 +473,7 @@ class Sender(wiring.Component):
                     m.next = "Pad"
 
         with m.State("Await"):
-            m.d.comb += [give.saved.eq(task.is_express), checksum.adds.eq(task.is_express)]
+            m.d.comb += [give.saved.eq(task.is_cut_through), checksum.adds.eq(task.is_cut_through)]
             m.next = "HeaderChecksum"
 
         with m.State("HeaderChecksum"):
@@ -511,7 +512,7 @@ class Sender(wiring.Component):
                 m.d.sync += [self._place.eq(self._place + 1), task.begun.eq(1)]
                 with m.If(word.last):
                     m.next = "AwaitSum"
-                with m.Elif(beat.last & task.is_express):
+                with m.Elif(beat.last & task.is_cut_through):
                     m.d.sync += self._place.eq(self._behind)
                     m.next = "AwaitSum"
                 with m.Elif(beat.last):

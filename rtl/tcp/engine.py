@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.turns import Turns, number
-from open_rnic.rtl.net.express import Express
+from open_rnic.rtl.net.cut_through import CutThrough
 from open_rnic.rtl.sequencer.isa import ADDRESSES, PORTS, SCRATCH
 from open_rnic.rtl.sequencer.sequencer import Sequencer
 from open_rnic.rtl.tcp.builder import Builder
@@ -72,7 +72,7 @@ class TcpEngine(wiring.Component):
       turn it is. Of each kind, each connection has its turn: an event waits for fewer than 24 others.
     - Each event ``output`` sends one segment, when the one before has left and the next would leave ``soon``, so that a
       received segment waits for no transmission.
-    - A packet has an express way if its connection has nothing else to send: while it is stored in the ring, its octets
+    - A packet is cut through if its connection has nothing else to send: while it is stored in the ring, its octets
       are put into a frame, too. The event ``coming`` permits the segment, if the window is open, and prepares its
       header; ``depart`` sends it when the packet has been stored. After another event in between, ``coming`` repeats.
 
@@ -82,7 +82,7 @@ class TcpEngine(wiring.Component):
     segments_in, segments_out : In, Out, stream of :class:`.Packet` with ``source`` or ``destination`` (32 bits) and
         ``length`` (16 bits) on the first beat; no pauses and right checksums in, checksum 0 out
     soon : In, 1 bit; a segment that begins now would leave soon. What it acknowledges is decided when it begins
-    express : Out, :class:`.Express`
+    cut_through : Out, :class:`.CutThrough`
     received : Out, stream of :class:`.Packet` with ``connection``; octets in order, in pieces of up to 1,024 octets, or
         no octets for the peer's FIN. The window opens as they are taken
     accept : In, 1 bit for each connection; its octets are taken
@@ -110,7 +110,7 @@ class TcpEngine(wiring.Component):
             "segments_in": In(packet(1, source=32, length=16)),
             "segments_out": Out(packet(1, destination=32, length=16)),
             "soon": In(1),
-            "express": Out(Express()),
+            "cut_through": Out(CutThrough()),
             **(pieces if tag is None else {"shown": Out(shown_octets(connections, self.config.receive_ring, tag))}),
             "to_send": In(packet(1, connection=index)),
             "room": Out(connections),
@@ -129,7 +129,7 @@ class TcpEngine(wiring.Component):
         self._place = Signal(range(SCRATCH.start + SCRATCH.size - 64))  # of the next argument
         self._row = Signal(2)  # of segments: after three of them comes another event
         self._late = Signal(init=1)  # the time has not been written; memory may have that before a reset
-        # The express way: whether the latest event was ``coming``, and how many octets it permits to send.
+        # Cut-through: whether the latest event was ``coming``, and how many octets it permits to send.
         self._asked = Signal()
         self._permitted = Signal(16)
 
@@ -176,9 +176,9 @@ class TcpEngine(wiring.Component):
             receive_rings.has_payload.eq(loader.has_payload),
             self.room.eq(send_rings.room),
             tuples.peer_of.eq(send_rings.queued_of),
-            self.express.destination.eq(tuples.peer_address),
-            self.express.valid.eq(send_rings.stored),
-            self.express.beat.eq(send_rings.beat),
+            self.cut_through.destination.eq(tuples.peer_address),
+            self.cut_through.valid.eq(send_rings.stored),
+            self.cut_through.beat.eq(send_rings.beat),
         ]
         connect(m, builder.read, send_rings.read)
         self._ports(m, sequencer, (tuples, receive_rings, send_rings, builder))
@@ -252,14 +252,14 @@ class TcpEngine(wiring.Component):
             ]  # fmt: skip
 
     def _permit(self, m, sequencer, send_rings, builder, wanted):
-        """The express way: return whether the packet that is in a frame departs."""
-        express = self.express
+        """Cut-through: return whether the packet that is in a frame departs."""
+        cut_through = self.cut_through
         departs = Signal()
         m.d.comb += [
-            express.begin.eq(send_rings.begins & express.accepts & ~wanted.any()),
-            express.cancel.eq(send_rings.spoilt | wanted.any()),
-            express.length.eq(send_rings.count + HEADER),
-            departs.eq(express.collected & builder.idle & (send_rings.count <= self._permitted)),
+            cut_through.begin.eq(send_rings.begins & cut_through.accepts & ~wanted.any()),
+            cut_through.cancel.eq(send_rings.spoilt | wanted.any()),
+            cut_through.length.eq(send_rings.count + HEADER),
+            departs.eq(cut_through.collected & builder.idle & (send_rings.count <= self._permitted)),
         ]
         with m.If(self._written["permit"]):
             m.d.sync += self._permitted.eq(sequencer.value)
@@ -293,7 +293,7 @@ class TcpEngine(wiring.Component):
             m.d.sync += ticking.eq(~0)
         # Segments come first, for no place would be left for the next ones; of all else, one after three of them.
         waits = {
-            "coming": self.express.collects & ~self._asked,
+            "coming": self.cut_through.collects & ~self._asked,
             "queued": send_rings.queued,
             "command": self.command.valid,
             "taken": receive_rings.taken,
@@ -341,10 +341,10 @@ class TcpEngine(wiring.Component):
         with m.If(chooses["queued"]):
             m.d.comb += send_rings.noted.eq(1)
             with m.If(departs):
-                m.d.comb += self.express.finish.eq(1)
+                m.d.comb += self.cut_through.finish.eq(1)
                 self._choose(m, program, "depart", send_rings.queued_of, send_rings.count)
             with m.Else():
-                m.d.comb += self.express.cancel.eq(1)
+                m.d.comb += self.cut_through.cancel.eq(1)
                 self._choose(m, program, "queued", send_rings.queued_of, send_rings.count)
         with m.If(chooses["taken"]):
             m.d.comb += receive_rings.noted.eq(1)

@@ -42,7 +42,7 @@ def write_send(p: Program, config: EngineConfig) -> None:
     _whole(p)
     _emit(p, config)
     _send_syn(p, config)
-    _express(p, config)
+    _cut_through(p, config)
 
 
 def write_place(p: Program) -> None:
@@ -108,7 +108,7 @@ def _window(p: Program, config: EngineConfig) -> None:
     p.max(t.right, row.edge, t.x)
 
 
-def _express(p: Program, config: EngineConfig) -> None:
+def _cut_through(p: Program, config: EngineConfig) -> None:
     """Permit a packet to leave at once, while it is stored; and send it, when it has been.
 
     It may leave if ``output`` would send it now, as a whole and without options. No other event may lie in between:

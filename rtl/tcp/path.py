@@ -32,7 +32,7 @@ class NetworkPath(wiring.Component):
         self.net = Net(udp_ports=udp_ports)
         self.engine = TcpEngine(connections, config, tag=tag)
         inner = {"tcp_rx", "tcp_tx", "tcp_sent", "tcp_unresolved", "tcp_soon", "segments_in", "segments_out", "soon",
-                 "express", "tick", "resolve"}  # fmt: skip
+                 "cut_through", "tick", "resolve"}  # fmt: skip
         self._outer = {
             part: [name for name in part.signature.members if name not in inner] for part in (self.net, self.engine)
         }
@@ -47,7 +47,7 @@ class NetworkPath(wiring.Component):
         m.submodules.engine = engine = self.engine
         connect(m, net.tcp_rx, engine.segments_in)
         connect(m, engine.segments_out, net.tcp_tx)
-        connect(m, engine.express, net.express)
+        connect(m, engine.cut_through, net.cut_through)
         m.d.comb += [net.tick.eq(self.tick), engine.tick.eq(self.tick), engine.soon.eq(net.tcp_soon)]
         for part, names in self._outer.items():
             expose(m, part, self, names)

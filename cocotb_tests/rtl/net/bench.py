@@ -105,7 +105,7 @@ class Interface:
         dut.gateway.value = int(gateway)
         dut.tick.value = dut.resolve__valid.value = 0
         for name in ("begin", "valid", "cancel", "finish"):
-            getattr(dut, f"express__{name}").value = 0
+            getattr(dut, f"cut_through__{name}").value = 0
         self.frames = Source(dut, "rx_frames", idle)
         self.tcp_tx, self.udp_tx = Source(dut, "tcp_tx"), Source(dut, "udp_tx")
         self.sinks = {
@@ -187,40 +187,40 @@ class Interface:
     async def store(self, payload, destination=PEER, idle=0.2):
         """Put a packet into a frame, beat by beat, before its headers."""
         dut = self.dut
-        while not dut.express__accepts.value:
+        while not dut.cut_through__accepts.value:
             await RisingEdge(dut.clk)
-        dut.express__destination.value, dut.express__begin.value = int(destination), 1
+        dut.cut_through__destination.value, dut.cut_through__begin.value = int(destination), 1
         await RisingEdge(dut.clk)
-        dut.express__begin.value = 0
+        dut.cut_through__begin.value = 0
         await self.wait(2)
         for at in range(0, len(payload), 4):
             while random.random() < idle:
                 await RisingEdge(dut.clk)
             octets = payload[at : at + 4]
             beat = int.from_bytes(octets + random.randbytes(4 - len(octets)), "little")
-            dut.express__beat.value = beat | len(octets) << 32 | (at + 4 >= len(payload)) << 35
-            dut.express__valid.value = 1
+            dut.cut_through__beat.value = beat | len(octets) << 32 | (at + 4 >= len(payload)) << 35
+            dut.cut_through__valid.value = 1
             await RisingEdge(dut.clk)
-            dut.express__valid.value = 0
+            dut.cut_through__valid.value = 0
 
     async def stored(self):
         """Wait until the sender has looked up the next hop; return whether the packet may be sent."""
         await self.wait(30)
-        return bool(self.dut.express__collected.value)
+        return bool(self.dut.cut_through__collected.value)
 
     async def finish(self, octets):
         """Send the segment whose payload has been stored."""
-        self.dut.express__length.value, self.dut.express__finish.value = len(octets), 1
+        self.dut.cut_through__length.value, self.dut.cut_through__finish.value = len(octets), 1
         await RisingEdge(self.dut.clk)
-        self.dut.express__finish.value = 0
+        self.dut.cut_through__finish.value = 0
         await self.wait(random.randrange(20))
         self.tcp_tx.send(octets[:20], destination=0, length=0)
 
     async def cancel(self):
         """The packet is not to be sent."""
-        self.dut.express__cancel.value = 1
+        self.dut.cut_through__cancel.value = 1
         await RisingEdge(self.dut.clk)
-        self.dut.express__cancel.value = 0
+        self.dut.cut_through__cancel.value = 0
 
     def send_datagram(self, payload, destination=PEER, port=5000):
         """Give the interface the payload of a datagram to send from PORT."""

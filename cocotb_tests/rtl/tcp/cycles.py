@@ -32,9 +32,9 @@ class _Connection(Programmed):
         self.give()
         self.machine.rows[0][row.flags.code] |= Bit.MEASURED
 
-    def send(self, octets: bytes, now: int, *, express: bool = False) -> int:
+    def send(self, octets: bytes, now: int, *, cut_through: bool = False) -> int:
         """As in the base, on either way."""
-        self.packets = not express
+        self.packets = not cut_through
         return super().send(octets, now)
 
     def run(self, entry, words=None):
@@ -108,8 +108,8 @@ def counted() -> Iterator[tuple[str, dict[str, int]]]:
     at.counts_of()
     at.give(bytes(MSS), ack=MSS)
     yield "a segment in order with an acknowledgment", at.counts_of()
-    at.send(bytes(MSS), at.now, express=True)
-    yield "a packet is sent on the express way", at.counts_of()
+    at.send(bytes(MSS), at.now, cut_through=True)
+    yield "a packet is cut through", at.counts_of()
 
 
 def table() -> str:

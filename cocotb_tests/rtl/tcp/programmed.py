@@ -30,7 +30,7 @@ class Programmed:
         self.wants = False
         self.permitted = 0
         self.packets = 0
-        self.express = b""  # the packet that is in a frame already
+        self.cut_through = b""  # the packet that is in a frame already
         self.building: dict = {}
         self.payload = b""
         self.taken_segment = False
@@ -55,7 +55,7 @@ class Programmed:
         self.building["from"] = value
 
     def _payload(self, _, value):
-        octets = self.send_ring.read(self.building["from"], value) if value else self.express
+        octets = self.send_ring.read(self.building["from"], value) if value else self.cut_through
         header = b"".join(word.to_bytes(4, "big") for word in self.building["words"])
         assert self.building["length"] == len(header) + len(octets)
         assert header[12] >> 4 == len(header) // 4
@@ -142,7 +142,7 @@ class Programmed:
         return len(octets)
 
     def _queue(self, octets: bytes) -> None:
-        """Let every second packet take the express way, if that is permitted."""
+        """Let every second packet be cut through, if that is permitted."""
         self.packets += 1
         self.permitted = 0
         if self.packets % 2:
@@ -151,9 +151,9 @@ class Programmed:
             self.run("queued", {t.argument0: len(octets)})
         else:
             self.building = {"destination": self.bound[0], "length": HEADER + len(octets), "words": []}
-            self.express = octets
+            self.cut_through = octets
             self.run("depart", {t.argument0: len(octets)})
-            self.express = b""
+            self.cut_through = b""
 
     def most_to_send(self, room: int) -> int:
         """How many of the octets for which there is room may be sent as a packet."""

@@ -250,7 +250,8 @@ def _placed(sizes: _Sizes, lanes: int) -> int:
 # enters its frame while it is stored. Each of the others is written to a ring, then a segment is built of it, and then
 # its frame leaves: its beats count three times, and those of several packets overlap. Receive does the same in the
 # other order.
-_EXPRESS, _EXPRESS_LEAST = 40, 65  # of the first packet, besides its beats, twice, and besides its beats at least
+_CUT_THROUGH = 40  # of the first packet, besides its beats, twice
+_CUT_THROUGH_LEAST = 65  # and besides its beats at least
 _BUILD = 195  # to build a segment, besides its beats
 _LEAVE = 12  # of a frame besides its beats
 _DELIVER, _DELIVERS = 55, 3
@@ -261,7 +262,7 @@ def _sent(fpdus: Sequence[int]) -> int:
     """Cycles of TCP to send packets, each in a segment of its own."""
     first, *others = _beats(fpdus, _LANE)
     written = built = first
-    left = max(2 * first + _EXPRESS, first + _EXPRESS_LEAST)
+    left = max(2 * first + _CUT_THROUGH, first + _CUT_THROUGH_LEAST)
     for each in others:
         written += each
         built = max(written, built) + each + _BUILD

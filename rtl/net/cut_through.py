@@ -1,14 +1,14 @@
-"""The express way of a packet: its octets enter the frame while they are stored for TCP."""
+"""A packet that is cut through: its octets enter the frame while they are stored for TCP."""
 
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import Packet
 
-__all__ = ["Express"]
+__all__ = ["CutThrough"]
 
 
-class Express(wiring.Signature):
+class CutThrough(wiring.Signature):
     """From a TCP engine to the :class:`.Sender` of its frames, beside the stream of segments.
 
     A packet begins, and its beats follow, behind the room for the headers. If the packet is to be sent as one segment,
