@@ -20,7 +20,7 @@ from enum import Enum
 
 from open_rnic.host_driver.device import Event
 from open_rnic.host_driver.mpa.negotiation import Negotiated
-from open_rnic.host_driver.mpa.startup import StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import StartupFrame
 from open_rnic.host_driver.transport import Address
 
 __all__ = [

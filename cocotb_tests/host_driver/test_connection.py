@@ -15,7 +15,7 @@ from open_rnic.host_driver.connection import MpaConnectionError, RejectedError, 
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.mpa.negotiation import Config, Reason
-from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.observer import Agreed, Frame, Octets, Reported, silent
 from open_rnic.host_driver.sockets import KERNEL
 from open_rnic.host_driver.transport import CHUNK_OCTETS

@@ -15,7 +15,7 @@ from open_rnic.host_driver.connection import MpaConnectionError
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.mpa.negotiation import Reason
 from open_rnic.host_driver.mpa.rtr import rtr_ulpdu
-from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import EnhancedData, FrameKind, StartupFrame
 from open_rnic.rtl.registers import EventKind, Model, Role, Rtr
 
 # Startup frames; the soak sends mutated ones.

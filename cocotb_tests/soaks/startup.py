@@ -6,7 +6,7 @@ from collections import Counter
 from open_rnic.cocotb_tests.soaks.case import Case
 from open_rnic.cocotb_tests.soaks.faults import mutated, pieces
 from open_rnic.host_driver.mpa.negotiation import Config, Established, Failed, Negotiation, Rejected, Requested
-from open_rnic.host_driver.mpa.startup import (
+from open_rnic.host_driver.mpa.startup_frames import (
     MAX_PRIVATE_DATA,
     NO_NEGOTIATION,
     Dialect,

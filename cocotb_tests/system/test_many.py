@@ -14,7 +14,7 @@ from open_rnic.cocotb_tests.system.test_whole import BOARD, PEER, board_and_twin
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.errors import MpaConnectionError, RejectedError
 from open_rnic.host_driver.mpa.negotiation import Config
-from open_rnic.host_driver.mpa.startup import FrameKind, StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import FrameKind, StartupFrame
 from open_rnic.host_driver.net.pipe import Faults
 from open_rnic.host_driver.observer import Counted, Direction, silent
 from open_rnic.host_driver.rdma import Access, KeepAlive, RdmaError

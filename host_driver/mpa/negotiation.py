@@ -22,7 +22,7 @@ from math import inf
 
 from open_rnic.host_driver.lib.keep_alive import KeepAlive
 from open_rnic.host_driver.lib.state_machine import Facts, Machine, Otherwise
-from open_rnic.host_driver.mpa.startup import (
+from open_rnic.host_driver.mpa.startup_frames import (
     ENHANCED_OCTETS,
     MAX_PRIVATE_DATA,
     NO_NEGOTIATION,

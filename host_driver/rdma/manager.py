@@ -14,7 +14,7 @@ from open_rnic.host_driver.connection import Address, Arrival, MpaConnectionErro
 from open_rnic.host_driver.device import Device, DeviceError
 from open_rnic.host_driver.lib.state_machine import ProtocolError
 from open_rnic.host_driver.mpa.negotiation import Config, Input, Reason
-from open_rnic.host_driver.mpa.startup import StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import StartupFrame
 from open_rnic.host_driver.observer import Observer, silent
 from open_rnic.host_driver.rdma.connection import (
     Connection,

@@ -41,7 +41,7 @@ from open_rnic.host_driver.mpa.negotiation import (
     rejecting,
     request_data,
 )
-from open_rnic.host_driver.mpa.startup import ENHANCED_OCTETS, MAX_PRIVATE_DATA, Dialect, EnhancedData
+from open_rnic.host_driver.mpa.startup_frames import ENHANCED_OCTETS, MAX_PRIVATE_DATA, Dialect, EnhancedData
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 __all__ = [

@@ -21,7 +21,7 @@ from open_rnic.host_driver.mpa.negotiation import (
     Send,
     State,
 )
-from open_rnic.host_driver.mpa.startup import Dialect, EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import Dialect, EnhancedData, FrameKind, StartupFrame
 from open_rnic.rtl.registers import Model, Role, Rtr
 
 INITIATOR = Config(Role.INITIATOR)

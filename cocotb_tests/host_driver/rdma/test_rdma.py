@@ -24,7 +24,7 @@ from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.lib.keep_alive import KeepAlive
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
 from open_rnic.host_driver.mpa.negotiation import Config, Reason
-from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.observer import Agreed, Direction, Octets, Reported, silent
 from open_rnic.host_driver.rdma import Access, By, Fault, Opcode, manager
 from open_rnic.host_driver.rdma.offload import OffloadStream

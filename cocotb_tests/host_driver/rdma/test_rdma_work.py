@@ -27,7 +27,7 @@ from open_rnic.cocotb_tests.host_driver.rdma.test_rdma import (
 from open_rnic.cocotb_tests.host_driver.rdma.test_rdma_stream import End, pump
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.ddp import Tagged, decode
-from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.rdma import Access, CompletionQueue, Fault, Opcode, ReceiveRequest, Status, WorkRequest
 from open_rnic.host_driver.rdma.memory import Growing, Scattered
 from open_rnic.rtl.registers import Rtr

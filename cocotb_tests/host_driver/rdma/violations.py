@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.fpdu import FpduDelineator, FpduFramer
-from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.rdma import Access
 
 END = 2**64

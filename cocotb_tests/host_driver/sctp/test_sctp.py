@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from open_rnic.host_driver import ddp
 from open_rnic.host_driver.lib.state_machine import ProtocolError
 from open_rnic.host_driver.mpa.negotiation import Config, Established, Failed, Reason
-from open_rnic.host_driver.mpa.startup import Dialect, EnhancedData
+from open_rnic.host_driver.mpa.startup_frames import Dialect, EnhancedData
 from open_rnic.host_driver.sctp.session import (
     _FROM_PEER,
     HELD,

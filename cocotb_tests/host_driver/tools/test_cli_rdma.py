@@ -19,7 +19,7 @@ from open_rnic.cocotb_tests.plugins.limits import HANG
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.mpa.negotiation import Config
-from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.rdma import Access, Fault
 from open_rnic.host_driver.rdma.rping import ping_data
 from open_rnic.host_driver.tools.cli.endpoint import peer_of

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import NO_NEGOTIATION, EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.net.pipe import Faults
 from open_rnic.host_driver.observer import Direction, Frame, Octets
 from open_rnic.host_driver.rdma.perftest import Program, Settings

@@ -8,7 +8,7 @@ import pytest
 from dpkt import pcap, pcapng
 
 from open_rnic.cocotb_tests.plugins.system_packages import needs
-from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import EnhancedData, FrameKind, StartupFrame
 from open_rnic.host_driver.tools.interop import judge
 from open_rnic.host_driver.tools.interop.capture import extract
 from open_rnic.host_driver.tools.interop.judge import Expected, read, verdict

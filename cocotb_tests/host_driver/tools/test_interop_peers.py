@@ -8,7 +8,7 @@ from open_rnic.host_driver import rdma
 from open_rnic.host_driver.connection import RejectedError, initiate, listen
 from open_rnic.host_driver.devices.software import SoftwareDevice
 from open_rnic.host_driver.mpa.negotiation import Config
-from open_rnic.host_driver.mpa.startup import EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import EnhancedData, FrameKind, StartupFrame
 from open_rnic.rtl.registers import Role, Rtr
 
 OFFER = EnhancedData(ird=1, ord=1, peer_to_peer=True, rtr=frozenset({Rtr.WRITE, Rtr.READ}))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from open_rnic.host_driver.mpa.startup import FrameKind, StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import FrameKind, StartupFrame
 from open_rnic.host_driver.observer import Direction, Frame, Opened
 from open_rnic.host_driver.tools.cli import run
 from open_rnic.host_driver.tools.ladder import Ladder

@@ -20,7 +20,13 @@ from time import perf_counter
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.host_driver.mpa.rtr import rtr_ulpdu
-from open_rnic.host_driver.mpa.startup import ENHANCED_OCTETS, HEADER_OCTETS, EnhancedData, FrameKind, StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import (
+    ENHANCED_OCTETS,
+    HEADER_OCTETS,
+    EnhancedData,
+    FrameKind,
+    StartupFrame,
+)
 from open_rnic.host_driver.tools.bench.connections import SPARE_FILES, Progress
 from open_rnic.host_driver.tools.bench.responder import require_files
 from open_rnic.rtl.registers import Rtr

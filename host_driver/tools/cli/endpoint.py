@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from open_rnic.host_driver.lib.keep_alive import KeepAlive
-from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, FrameKind
+from open_rnic.host_driver.mpa.startup_frames import NO_NEGOTIATION, FrameKind
 from open_rnic.host_driver.tools.cli import output
 from open_rnic.host_driver.tools.cli.common import (
     DeviceOption,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from open_rnic.host_driver.connection import Address
     from open_rnic.host_driver.mpa.negotiation import Config, Reason
-    from open_rnic.host_driver.mpa.startup import StartupFrame
+    from open_rnic.host_driver.mpa.startup_frames import StartupFrame
     from open_rnic.host_driver.rdma import Connection, ConnectionRequest, Listener, MpaConnectionError, Received
     from open_rnic.host_driver.rdma.connection import OpenDevice
     from open_rnic.host_driver.transport import Tcp
@@ -47,7 +47,7 @@ MAX_IRD = 128  # as in ``host_driver.mpa.negotiation.Config``
 
 
 class DialectName(StrEnum):
-    """The document that defines the format of the enhanced data; values as in ``host_driver.mpa.startup.Dialect``."""
+    """The document that defines the format of the enhanced data; as in ``mpa.startup_frames.Dialect``."""
 
     RFC6581 = "rfc6581"
     DRAFT_02 = "draft-02"
@@ -252,7 +252,7 @@ class ConnectionOptions:
     def configuration(self, role: Role, model: ModelName | None, *, min_ord: int = 0, fallback: bool = False) -> Config:
         """Return the configuration; raises UsageError for invalid values, and for options that would have no effect."""
         from open_rnic.host_driver.mpa.negotiation import Config
-        from open_rnic.host_driver.mpa.startup import Dialect
+        from open_rnic.host_driver.mpa.startup_frames import Dialect
 
         if self.rev not in (1, 2):
             raise UsageError(f"--rev must be 1 or 2, not {self.rev}")

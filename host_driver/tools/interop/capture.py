@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dpkt import UnpackError, ethernet, ip, pcap, pcapng, tcp
 
-from open_rnic.host_driver.mpa.startup import HEADER_OCTETS, FrameKind, StartupDecoder, StartupError
+from open_rnic.host_driver.mpa.startup_frames import HEADER_OCTETS, FrameKind, StartupDecoder, StartupError
 
 _SNAPLEN = 1 << 18
 _WRAP = 2**32

@@ -15,7 +15,7 @@ from open_rnic.host_driver import observer, rdma
 from open_rnic.host_driver.device import Device
 from open_rnic.host_driver.devices.simulated import SimulatedDevice
 from open_rnic.host_driver.mpa.negotiation import Config
-from open_rnic.host_driver.mpa.startup import HEADER_OCTETS, NO_NEGOTIATION, FrameKind, StartupFrame
+from open_rnic.host_driver.mpa.startup_frames import HEADER_OCTETS, NO_NEGOTIATION, FrameKind, StartupFrame
 from open_rnic.host_driver.observer import Counted, Direction, Frame, Octets
 from open_rnic.host_driver.rdma import rsocket
 from open_rnic.host_driver.rdma.connection import OpenDevice

@@ -13,7 +13,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
-from open_rnic.host_driver.mpa.startup import FrameKind, StartupDecoder, StartupError
+from open_rnic.host_driver.mpa.startup_frames import FrameKind, StartupDecoder, StartupError
 
 CHUNK = 65536
 PAUSE = 0.2  # seconds for which ``Treatment.pause`` stops a stream

@@ -9,7 +9,7 @@ from functools import partial
 from open_rnic.host_driver import rdma
 from open_rnic.host_driver.connection import MpaConnectionError, RejectedError
 from open_rnic.host_driver.mpa.negotiation import Config, Negotiated, Reason
-from open_rnic.host_driver.mpa.startup import NO_NEGOTIATION, EnhancedData
+from open_rnic.host_driver.mpa.startup_frames import NO_NEGOTIATION, EnhancedData
 from open_rnic.host_driver.rdma import RdmaError
 from open_rnic.host_driver.tools.interop.case import Case, Finding, Mismatch, Setting, check, describe
 from open_rnic.host_driver.tools.interop.cases.offers import crc, exchanged, printed, theirs

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from open_rnic.cocotb_tests.vectors import VECTORS
-from open_rnic.host_driver.mpa.startup import (
+from open_rnic.host_driver.mpa.startup_frames import (
     Dialect,
     EnhancedData,
     FrameKind,
