@@ -16,9 +16,9 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.host_link.link import Link
+from open_rnic.rtl.host_link.uart import Uart
 from open_rnic.rtl.lib.ports import named_ports
-from open_rnic.rtl.link.link import Link
-from open_rnic.rtl.link.uart import Uart
 from open_rnic.rtl.registers import IDENTITY, VERSION
 from open_rnic.rtl.registers.bank import RegisterBank
 

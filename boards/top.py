@@ -8,7 +8,7 @@ from amaranth.lib import io, wiring
 
 from open_rnic.boards.board import Board, Core, Ethernet, Interface
 from open_rnic.boards.clock import Pll
-from open_rnic.rtl.link.top import UartDatapath
+from open_rnic.rtl.host_link.top import UartDatapath
 from open_rnic.rtl.mac.mii import MiiAdapter
 from open_rnic.rtl.mac.rgmii import RgmiiAdapter
 from open_rnic.rtl.memory.chips import Kind

@@ -21,8 +21,8 @@ from open_rnic.boards.progress import Progress
 from open_rnic.boards.top import BoardTop
 from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.host_driver.tools.cli import run
+from open_rnic.rtl.host_link.uart import check_period
 from open_rnic.rtl.lib.lanes import LANES
-from open_rnic.rtl.link.uart import check_period
 
 ROOT = Path(__file__).parents[2]
 RESULT = Result(

@@ -17,7 +17,7 @@ from open_rnic.cocotb_tests.rtl.mac.mdio import MdioPhys, Phy
 from open_rnic.cocotb_tests.rtl.mac.pinned import pinned
 from open_rnic.cocotb_tests.rtl.net.bench import INTERFACE, MAC, OURS, PEER, PEER_MAC, REQUEST, arp, echo, udp
 from open_rnic.host_driver.devices.serial.frames import Request, response, unframe
-from open_rnic.rtl.link.protocol import LINK_PORT, Ask
+from open_rnic.rtl.host_link.protocol import LINK_PORT, Ask
 from open_rnic.rtl.mac.registers import BY_NAME, IDENTITY, Speed
 from open_rnic.rtl.rnic.registers import IDENTITY as RNIC
 from open_rnic.rtl.rnic.registers import MAC_PAGE, RNIC_PAGE

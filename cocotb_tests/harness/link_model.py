@@ -3,7 +3,7 @@
 import random
 
 from open_rnic.host_driver.devices.serial.frames import ZERO, frame, unframe
-from open_rnic.rtl.link.protocol import (
+from open_rnic.rtl.host_link.protocol import (
     HEADER,
     LAST,
     OCTETS,

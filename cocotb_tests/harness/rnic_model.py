@@ -6,7 +6,7 @@ from collections import deque
 from open_rnic.cocotb_tests.harness.link_model import DeviceModel
 from open_rnic.host_driver.devices.udp.driver import PATH, RNIC, page_of
 from open_rnic.rtl import registers as mpa
-from open_rnic.rtl.link.protocol import SIZES, Status
+from open_rnic.rtl.host_link.protocol import SIZES, Status
 from open_rnic.rtl.mpa.stream_registers import BY_NAME as STREAM
 from open_rnic.rtl.mpa.stream_registers import ROOM
 from open_rnic.rtl.rdma import registers as rdma

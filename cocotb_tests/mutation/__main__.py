@@ -29,7 +29,8 @@ REASONS = HERE / "equivalent.toml"
 # In order of cost, the cheapest first.
 BLOCKS = (
     "mpa/test_tx.py", "mpa/test_rx.py", "mpa/test_fence.py", "mpa/test_rtr_detector.py",
-    "lib/test_queues.py", "lib/test_rows_and_counters.py", "lib/test_crc.py", "mpa/test_length.py", "link/test_link.py",
+    "lib/test_queues.py", "lib/test_rows_and_counters.py", "lib/test_crc.py", "mpa/test_length.py",
+    "host_link/test_link.py",
 )  # fmt: skip
 SYSTEM = (
     "test_stream_mode.py", "test_axi.py", "test_registers.py", "test_fence.py", "test_errors.py", "test_vectors.py",
@@ -41,8 +42,8 @@ OWN = {
     "rtl/mpa/datapath.py": "test_registers.py", "rtl/mpa/rx/rtr_detector.py": "test_fence.py",
     "rtl/mpa/rx/store_and_forward.py": "test_errors.py", "rtl/mpa/stream_mode.py": "test_stream_mode.py",
     "rtl/mpa/rx/mode_switch.py": "test_stream_mode.py", "rtl/mpa/tx/mode_switch.py": "test_stream_mode.py",
-    "rtl/mpa/tx/fence.py": "test_fence.py", "rtl/link/top.py": "test_linked.py",
-    **dict.fromkeys((f"rtl/link/{name}.py" for name in ("beats", "crc", "link", "requests")), "test_linked.py"),
+    "rtl/mpa/tx/fence.py": "test_fence.py", "rtl/host_link/top.py": "test_linked.py",
+    **dict.fromkeys((f"rtl/host_link/{name}.py" for name in ("beats", "crc", "link", "requests")), "test_linked.py"),
 }  # fmt: skip
 LANES = (1, 4)  # of tests that have several widths
 WIDE = 16  # lanes of further tests of blocks: some logic is in every design, and used above 4 lanes only
@@ -52,8 +53,8 @@ SAMPLE = 60  # number of mutants
 def mutants_at(widths: Iterable[int]) -> set[str]:
     """Return the keys of all mutants in the designs that are tested, at these widths."""
     from open_rnic.host_driver.devices.sim.elaborate import to_rtlil
-    from open_rnic.rtl.link.top import LinkedDatapath
-    from open_rnic.rtl.link.uart import Uart
+    from open_rnic.rtl.host_link.top import LinkedDatapath
+    from open_rnic.rtl.host_link.uart import Uart
     from open_rnic.rtl.mpa.axi import AxiMpaDatapath
     from open_rnic.rtl.mpa.datapath import MpaDatapath
     from open_rnic.rtl.mpa.length import LengthFifo

@@ -12,7 +12,7 @@ from amaranth.hdl._ast import Operator
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver.lib.garbage import not_collected
 from open_rnic.host_driver.tools.split.segment import receive, transmit
-from open_rnic.rtl.link.top import UartDatapath
+from open_rnic.rtl.host_link.top import UartDatapath
 from open_rnic.rtl.mpa.axi import AxiMpaDatapath
 from open_rnic.rtl.rdma.axi import AxiRdmaDatapath
 from open_rnic.rtl.rnic.shared_datapath import SharedDatapath

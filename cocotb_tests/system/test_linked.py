@@ -13,7 +13,7 @@ from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver.devices.serial.driver import Driver
 from open_rnic.host_driver.devices.serial.exchange import Exchange
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
-from open_rnic.rtl.link.top import LinkedDatapath
+from open_rnic.rtl.host_link.top import LinkedDatapath
 from open_rnic.rtl.registers import BY_NAME, IDENTITY, MAP, Access, EventKind, Verdict
 
 CYCLE = 20e-6  # seconds per cycle for the driver, which therefore repeats a request after some thousand cycles

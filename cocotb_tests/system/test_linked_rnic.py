@@ -24,7 +24,7 @@ from open_rnic.cocotb_tests.rtl.net.bench import (
     udp,
 )
 from open_rnic.host_driver.devices.serial.frames import ZERO, Request, response, unframe
-from open_rnic.rtl.link.protocol import LINK_PORT, Ask, Status
+from open_rnic.rtl.host_link.protocol import LINK_PORT, Ask, Status
 from open_rnic.rtl.rdma.registers import IDENTITY as RDMA
 from open_rnic.rtl.rdma.sample_registers import BY_NAME as SAMPLES
 from open_rnic.rtl.rdma.sample_registers import IDENTITY as SAMPLER

@@ -24,7 +24,7 @@ from open_rnic.cocotb_tests.system.test_wire_rate import ADDRESSES, MACS, SINK, 
 from open_rnic.host_driver.ddp import Opcode
 from open_rnic.host_driver.devices.serial.frames import Request
 from open_rnic.host_driver.rdma.engine import commands
-from open_rnic.rtl.link.protocol import LINK_PORT, Ask
+from open_rnic.rtl.host_link.protocol import LINK_PORT, Ask
 from open_rnic.rtl.mpa import stream_registers
 from open_rnic.rtl.net.layouts import Frame
 from open_rnic.rtl.rdma import memory_registers

@@ -38,7 +38,7 @@ from open_rnic.host_driver.rdma.offload import OffloadStream
 from open_rnic.host_driver.rdma.samples import Delivery, SampleReader, SampleWriter, SignalGenerator
 from open_rnic.host_driver.tcp.stack import UserTcp
 from open_rnic.host_driver.tools import cli
-from open_rnic.rtl.link.protocol import VERSION
+from open_rnic.rtl.host_link.protocol import VERSION
 from open_rnic.rtl.mac.registers import BY_NAME as MAC_REGISTERS
 from open_rnic.rtl.registers import Role
 from open_rnic.rtl.tcp.words import Reason, State

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
 from open_rnic.host_driver.lib.optional_packages import need
-from open_rnic.rtl.link.protocol import LINK_PORT
+from open_rnic.rtl.host_link.protocol import LINK_PORT
 
 if TYPE_CHECKING:
     from open_rnic.boards.board import Ethernet

@@ -7,11 +7,11 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import packet
+from open_rnic.rtl.host_link.datagrams import DatagramPort
+from open_rnic.rtl.host_link.link import Link
+from open_rnic.rtl.host_link.protocol import LINK_PORT
+from open_rnic.rtl.host_link.uart import Uart
 from open_rnic.rtl.lib.ports import expose
-from open_rnic.rtl.link.datagrams import DatagramPort
-from open_rnic.rtl.link.link import Link
-from open_rnic.rtl.link.protocol import LINK_PORT
-from open_rnic.rtl.link.uart import Uart
 from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
 from open_rnic.rtl.mpa.stream_window import StreamWindow
 from open_rnic.rtl.net.layouts import Frame

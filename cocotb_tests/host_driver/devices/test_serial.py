@@ -13,7 +13,7 @@ from open_rnic.host_driver.devices import names
 from open_rnic.host_driver.devices.serial.driver import Driver
 from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError, NoAnswerError
 from open_rnic.host_driver.devices.serial.frames import frame, response, unframe
-from open_rnic.rtl.link.protocol import SIZES
+from open_rnic.rtl.host_link.protocol import SIZES
 from open_rnic.rtl.registers import BY_NAME, Verdict
 
 PACE = 1e-5  # seconds an octet

@@ -21,7 +21,7 @@ from open_rnic.host_driver.devices.udp.datagrams import KernelDatagrams, datagra
 from open_rnic.host_driver.devices.udp.driver import RNIC, RnicDriver, page_of
 from open_rnic.host_driver.devices.udp.finding import Found, find
 from open_rnic.host_driver.devices.udp.rnic import UdpRnic
-from open_rnic.rtl.link.protocol import VERSION
+from open_rnic.rtl.host_link.protocol import VERSION
 from open_rnic.rtl.registers import BY_NAME, Verdict
 from open_rnic.rtl.rnic import registers as rnic_registers
 from open_rnic.rtl.tcp.words import Command

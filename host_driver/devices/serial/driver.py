@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from open_rnic.host_driver.device import Event, Ulpdu
 from open_rnic.host_driver.devices.serial.exchange import Exchange
 from open_rnic.host_driver.devices.serial.frames import PUT_OCTETS, Part, Piece, Request, Response
-from open_rnic.rtl.link.protocol import MARGIN, Ask, Op, Status
+from open_rnic.rtl.host_link.protocol import MARGIN, Ask, Op, Status
 from open_rnic.rtl.rdma import memory_registers
 from open_rnic.rtl.rdma import registers as rdma_registers
 from open_rnic.rtl.registers import BY_NAME, Verdict

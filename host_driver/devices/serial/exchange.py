@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.serial.frames import ZERO, Request, Response, response, unframe
-from open_rnic.rtl.link.protocol import SEQUENCE, SIZES, VERSION, WINDOW, Ask, Status
+from open_rnic.rtl.host_link.protocol import SEQUENCE, SIZES, VERSION, WINDOW, Ask, Status
 
 ATTEMPTS = 20  # unless the user changes it
 LATENCY = 0.1  # of a USB adapter and the system

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cobs import cobs
 from crc32c import crc32c
 
-from open_rnic.rtl.link.protocol import (
+from open_rnic.rtl.host_link.protocol import (
     ARGUMENTS,
     HEADER,
     LAST,

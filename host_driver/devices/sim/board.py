@@ -14,12 +14,12 @@ from amaranth.hdl import Module, Signal
 
 from open_rnic.host_driver.devices.sim.layout import BOARD
 from open_rnic.host_driver.devices.sim.rings import Simulated
-from open_rnic.rtl.link.top import UartDatapath
-from open_rnic.rtl.link.uart import Uart
+from open_rnic.rtl.host_link.top import UartDatapath
+from open_rnic.rtl.host_link.uart import Uart
 
 
 class SimulatedBoard(Simulated):
-    """A ``rtl.link.top.UartDatapath``, and the other end of its cable. ``from_board_lost`` octets found a full ring."""
+    """A ``UartDatapath``, and the other end of its cable. ``from_board_lost`` octets found a full ring."""
 
     def __init__(self, path: Any):
         self._path = path

@@ -11,7 +11,7 @@ from open_rnic.host_driver.device import DeviceError
 from open_rnic.host_driver.devices.serial.frames import ZERO
 from open_rnic.host_driver.tcp.ports import EPHEMERAL
 from open_rnic.host_driver.tcp.stack import UserTcp
-from open_rnic.rtl.link.protocol import LINK_PORT
+from open_rnic.rtl.host_link.protocol import LINK_PORT
 
 __all__ = ["Datagrams", "KernelDatagrams", "TwinDatagrams", "datagrams"]
 

@@ -17,7 +17,7 @@ from open_rnic.host_driver.devices.serial.driver import EVENTS, LinkDriver, Made
 from open_rnic.host_driver.devices.serial.exchange import Exchange, LinkFailureError
 from open_rnic.host_driver.devices.serial.frames import Request, Response
 from open_rnic.rtl import registers
-from open_rnic.rtl.link.protocol import MARGIN, Ask, Status
+from open_rnic.rtl.host_link.protocol import MARGIN, Ask, Status
 from open_rnic.rtl.mac import registers as mac_registers
 from open_rnic.rtl.mpa import stream_registers
 from open_rnic.rtl.rdma import memory_registers, sample_registers, signal_registers

@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
 from open_rnic.host_driver.devices.serial.frames import ZERO, Request, response, unframe
-from open_rnic.rtl.link.protocol import LINK_PORT, SIZES, Ask, Status
+from open_rnic.rtl.host_link.protocol import LINK_PORT, SIZES, Ask, Status
 
 __all__ = ["Found", "find", "interfaces"]
 

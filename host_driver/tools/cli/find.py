@@ -32,7 +32,7 @@ def find(
     if it has had a host since it started.
     """
     from open_rnic.host_driver.devices.udp import finding
-    from open_rnic.rtl.link.protocol import VERSION
+    from open_rnic.rtl.host_link.protocol import VERSION
 
     if not 0 < seconds <= 60:
         raise UsageError(f"--seconds must be more than 0, and at most 60, not {seconds:g}")

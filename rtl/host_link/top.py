@@ -6,8 +6,8 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.link.link import Link
-from open_rnic.rtl.link.uart import Uart, check_period
+from open_rnic.rtl.host_link.link import Link
+from open_rnic.rtl.host_link.uart import Uart, check_period
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.rdma.block_ram_datapath import BlockRdmaDatapath
 

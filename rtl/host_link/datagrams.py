@@ -4,8 +4,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.link.beats import ToBeats
-from open_rnic.rtl.link.protocol import LINK_PORT
+from open_rnic.rtl.host_link.beats import ToBeats
+from open_rnic.rtl.host_link.protocol import LINK_PORT
 from open_rnic.rtl.net.layouts import RxDatagram, TxDatagram
 
 __all__ = ["DatagramPort"]

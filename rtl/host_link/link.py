@@ -5,9 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import Packet, RxUlpdu, TxUlpdu
-from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.link.crc import FrameCrc
-from open_rnic.rtl.link.protocol import (
+from open_rnic.rtl.host_link.crc import FrameCrc
+from open_rnic.rtl.host_link.protocol import (
     HEADER,
     LAST,
     MARGIN,
@@ -19,9 +18,10 @@ from open_rnic.rtl.link.protocol import (
     VERSION,
     Op,
 )
-from open_rnic.rtl.link.requests import Requests
-from open_rnic.rtl.link.responses import Responses
-from open_rnic.rtl.link.streams import FromStreams, ToStreams
+from open_rnic.rtl.host_link.requests import Requests
+from open_rnic.rtl.host_link.responses import Responses
+from open_rnic.rtl.host_link.streams import FromStreams, ToStreams
+from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.registers import Verdict
 from open_rnic.rtl.registers.bus import RegisterBus
 

@@ -14,12 +14,12 @@ from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.rtl.together import Together
 from open_rnic.host_driver.devices.serial.frames import frame as framed
 from open_rnic.host_driver.devices.serial.frames import unframe
-from open_rnic.rtl.link.cobs import CobsDecoder
-from open_rnic.rtl.link.crc import FrameCrc
-from open_rnic.rtl.link.link import Link
-from open_rnic.rtl.link.protocol import HEADER, Ask, Op, Status, op
-from open_rnic.rtl.link.responses import APART, Responses
-from open_rnic.rtl.link.uart import Uart, UartRx, UartTx
+from open_rnic.rtl.host_link.cobs import CobsDecoder
+from open_rnic.rtl.host_link.crc import FrameCrc
+from open_rnic.rtl.host_link.link import Link
+from open_rnic.rtl.host_link.protocol import HEADER, Ask, Op, Status, op
+from open_rnic.rtl.host_link.responses import APART, Responses
+from open_rnic.rtl.host_link.uart import Uart, UartRx, UartTx
 
 SIZE = 2048
 PERIODS = (Fraction(4), Fraction(25, 3), Fraction(16), Fraction(25_000_000, 115_200))

@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from open_rnic.rtl.link.cobs import CobsEncoder, Octet
+from open_rnic.rtl.host_link.cobs import CobsEncoder, Octet
 
 __all__ = ["APART", "Responses"]
 

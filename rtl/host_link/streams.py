@@ -5,8 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import Packet, RxUlpdu, TxUlpdu
+from open_rnic.rtl.host_link.beats import ToBeats
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.link.beats import ToBeats
 from open_rnic.rtl.registers import Verdict
 
 __all__ = ["FromStreams", "ToStreams"]
