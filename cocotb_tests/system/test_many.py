@@ -36,9 +36,11 @@ async def connected(board, twin, *, active=False, markers=False, crc=True, priva
         listening = rdma.listen(str(PEER.ip), 0, responder, tcp=twin)
     else:
         listening = rdma.listen(str(BOARD.ip), 0, responder, tcp=board.tcp, device=engine)
-    async with await listening as listener:
-        client = {"tcp": board.tcp, "device": engine, "observer": observer} if active else {"tcp": twin}
-        connecting = asyncio.create_task(rdma.connect(*listener.address, initiator, **client))
+    client = {"device": rdma.software, "tcp": twin}
+    if active:
+        client = {"device": engine, "tcp": board.tcp, "observer": observer}
+    async with await listening as listener, asyncio.TaskGroup() as group:
+        connecting = group.create_task(connect(*listener.address, config=initiator, **client))
         request = await listener.request()
         assert request.private_data == private
         passive, initiating = await request.accept(private[::-1]), await connecting

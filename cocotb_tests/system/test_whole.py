@@ -60,12 +60,12 @@ async def board_and_twin(faults=None, name=NAME):
         yield board, twin
 
 
-async def connect(host, port, device, tcp, config=INITIATOR):
+async def connect(host, port, device, tcp, config=INITIATOR, **options):
     """Connect, as soon as the peer's board has a connection in LISTEN: it refuses while its driver gives it none."""
     async with asyncio.timeout(HANG):
         while True:
             try:
-                return await rdma.connect(host, port, config, device=device, tcp=tcp)
+                return await rdma.connect(host, port, config, device=device, tcp=tcp, **options)
             except MpaConnectionError as error:
                 if "refused" not in str(error):
                     raise
