@@ -166,6 +166,9 @@ docs: setup
 	$(BIN)/python docs/pictures
 	$(BIN)/rnic crossings arty_a7 colorlight_i5 ecpix5 --markdown > build/clocks.md
 	sed -i -e '/^<!-- rnic crossings -->/,/^<!-- end -->/{//!d}' -e '/^<!-- rnic crossings -->/r build/clocks.md' docs/clocks.md
+	$(BIN)/rnic crossings colorlight_i5 ecpix5 versa_ecp5 --memory sdram --markdown > build/clocks.md
+	sed -n '/^| from/,$$p' build/clocks.md | grep -e '^| from' -e '^|---' -e sdram > build/sdram.md
+	sed -i -e '/^<!-- rnic crossings sdram -->/,/^<!-- end -->/{//!d}' -e '/^<!-- rnic crossings sdram -->/r build/sdram.md' docs/clocks.md
 	$(BIN)/rnic margins --markdown > build/margins.md
 	sed -i -e '/^<!-- rnic margins -->/,/^<!-- end -->/{//!d}' -e '/^<!-- rnic margins -->/r build/margins.md' docs/clocks.md
 

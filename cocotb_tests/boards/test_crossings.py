@@ -1,20 +1,33 @@
+# amaranth: UnusedElaboratable=no
 """The crossings from one clock domain to another: each kind, those that are of none, and those of boards."""
 
 from pathlib import Path
 
 import pytest
 from amaranth.back import rtlil
-from amaranth.hdl import ClockDomain, DomainRenamer, Module, Signal
+from amaranth.hdl import ClockDomain, DomainRenamer, Elaboratable, Module, Signal
 from amaranth.lib.cdc import FFSynchronizer
 from amaranth.lib.memory import Memory
 
 from open_rnic.boards import BOARDS, find
+from open_rnic.boards.board import Ethernet
 from open_rnic.boards.build import top
-from open_rnic.boards.crossings import KINDS, Netlist, UnknownCellError, crossings, find_crossings, netlist_of
-from open_rnic.cocotb_tests.plugins.lengths import shortened
+from open_rnic.boards.core import Core
+from open_rnic.boards.crossings import (
+    KINDS,
+    Crossing,
+    Netlist,
+    UnknownCellError,
+    crossings,
+    find_crossings,
+    netlist_of,
+)
+from open_rnic.boards.top import _add_clocks, _add_sdram
+from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.host_driver.tools.cli.crossings import tables
 from open_rnic.rtl.mac.events import EventCrossing
 from open_rnic.rtl.mac.exchange import Exchange
+from open_rnic.rtl.memory import litedram
 
 WITH_ETHERNET = [name for name in BOARDS if find(name).ethernet]
 DOCS = Path(__file__).parents[2] / "docs" / "clocks.md"
@@ -134,13 +147,89 @@ def test_an_unknown_cell_is_an_error():
         Netlist(module)
 
 
+def test_a_cell_with_two_clocks_that_are_not_in_step_is_unsafe():
+    clocks = {"a_clk": 2, "b_clk": 3}
+    cell = {"type": "ODDRX2F", "connections": {"SCLK": [2], "ECLK": [3], "Q": [4]}, "parameters": {}}
+    module = {
+        "ports": {name: {"direction": "input", "bits": [bit]} for name, bit in clocks.items()},
+        "netnames": {name: {"hide_name": 0, "bits": [bit]} for name, bit in clocks.items()},
+        "cells": {"pin": cell},
+    }
+    assert crossings(Netlist(module)) == [Crossing("a", "b", "pin.SCLK", "pin.ECLK", 1, "")]
+
+
+class SdramAlone(Elaboratable):
+    """The SDRAM of a board with its clocks and pins, and a register of the domain ``taken`` behind one of ``given``."""
+
+    def __init__(self, board, given=None, taken=None):
+        self.board, self.given, self.taken = board, given, taken
+
+    def elaborate(self, platform):
+        m = Module()
+        _add_sdram(m, platform, self.board.ethernet, _add_clocks(m, self.board, Core.RNIC))
+        if self.given:
+            taken = Signal(name="taken", attrs={"keep": 1})
+            m.d[self.taken] += taken.eq(changing(m, domain=self.given))
+        return m
+
+
+def with_sdram(name):
+    return find(name).sized(in_sdram=True)
+
+
+def of_sdram(board, *crossing):
+    """Return the crossings of the SDRAM of a board."""
+    return find_crossings(board, SdramAlone(board, *crossing))
+
+
+def unsafe(found):
+    return {(each.of, each.to, each.sink.rpartition(".")[2]) for each in found if not each.kind}
+
+
+@pytest.mark.parametrize(("name", "expected"), [
+    ("colorlight_i5", {"answer", "reset"}), ("ecpix5", {"bit", "control", "gear", "pin", "reset"}),
+])  # fmt: skip
+def test_each_crossing_of_an_sdram_is_safe(name, expected):
+    found = of_sdram(with_sdram(name))
+    assert {each.kind for each in found} == expected
+
+
+@pytest.mark.parametrize(("given", "taken"), [("sync", "sdram"), ("sdram", "sync")])
+def test_a_register_of_another_clock_of_the_same_pll_is_unsafe(given, taken):
+    """Place and route, by nextpnr, has no limit for a path from a clock to another one."""
+    assert unsafe(of_sdram(with_sdram("colorlight_i5"), given, taken)) == {(given, taken, "taken")}
+
+
+def test_pins_beside_a_clock_that_is_not_in_step_are_unsafe(monkeypatch):
+    monkeypatch.setattr(Ethernet, "clocks", {"sync": 50_000_000, "mac_tx": 125_000_000, "sdram": 75_000_000})
+    found = unsafe(of_sdram(with_sdram("colorlight_i5")))
+    assert found == {("pins", "sync", f"i_ddr{n}") for n in range(32)}
+
+
+def test_the_phy_of_litedram_has_logic_at_ports_without_a_clock(monkeypatch):
+    monkeypatch.setattr(litedram, "_with_registers", lambda made: made)
+    monkeypatch.setattr(litedram, "phy", litedram.phy.__wrapped__)
+    found = unsafe(of_sdram(with_sdram("ecpix5")))
+    assert {(of, to) for of, to, sink in found if sink == "PAUSE"} == {("init", "sdram"), ("sync", "sdram")}
+    assert {(of, to) for of, to, sink in found if sink != "PAUSE"} == {("pins", "sync")}  # BURSTDET
+
+
 @pytest.mark.parametrize("name", shortened(
     "the same RTL behind other pins", 1, sorted(WITH_ETHERNET, key=lambda name: name != "arty_a7")
 ))  # fmt: skip
 def test_each_crossing_of_a_board_is_safe_and_in_the_docs(name):
-    board = find(name)
+    crossings_are_safe_and_in_the_docs(find(name))
+
+
+@long("builds with what the tests above have alone")
+@pytest.mark.parametrize("name", ["colorlight_i5", "ecpix5", "versa_ecp5"])
+def test_each_crossing_of_a_board_with_sdram_is_safe_and_in_the_docs(name):
+    crossings_are_safe_and_in_the_docs(with_sdram(name))
+
+
+def crossings_are_safe_and_in_the_docs(board):
     found = find_crossings(board, top(board, board.core, 1, None))
     assert [each for each in found if each.kind not in KINDS] == []
     assert len(found) > 20
     text = DOCS.read_text()
-    assert [line for line in tables({name: found}).splitlines() if line.rpartition(" | ")[0] not in text] == []
+    assert [line for line in tables({board.name: found}).splitlines() if line.rpartition(" | ")[0] not in text] == []

@@ -47,7 +47,9 @@ class Ddr3Phy(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         locked = Signal()  # the PLL has, as "init" has no reset but the global one
-        stopped, restarted, runs = Signal(), Signal(), Signal()
+        stopped = Signal()
+        restarted = Signal()
+        runs = Signal()
         with m.If(self.stop):
             m.d.init += stopped.eq(1)
         m.d.init += [locked.eq(1), restarted.eq(stopped & ~self.stop)]

@@ -113,6 +113,27 @@ def _verilog(made: Any, ports: set[Any], name: str, **options: Any) -> str:
     return text[text.index("module ") :]
 
 
+def _with_registers(made: Any) -> Any:
+    """Return the fragment of the PHY, with registers at two ports of DQSBUFM that keep no time with a clock.
+
+    PAUSE stops the clocks of a strobe at once, so logic must not make a pulse of it, as it may in LiteDRAM's PHY, from
+    two clock domains. BURSTDET comes at any time, but in that PHY it passes logic.
+    """
+    migen, multi_reg = _package("migen"), _package("migen.genlib.cdc").MultiReg
+    fragment = made.get_fragment()
+    strobes = [each for each in fragment.specials if isinstance(each, migen.Instance) and each.of == "DQSBUFM"]
+    starts = migen.Signal(name_override="pause_starts")
+    made.specials += multi_reg(made.init.pause, starts)
+    for n, strobe in enumerate(sorted(strobes, key=lambda each: each.duid)):
+        ports = {each.name: each for each in strobe.items}
+        names = "pause", "burst", "burst_stage0"
+        pause, burst, stage0 = (migen.Signal(name_override=f"{name}_{n}") for name in names)
+        _, select = ports["PAUSE"].expr.operands
+        made.sync += pause.eq(starts | select), stage0.eq(burst), ports["BURSTDET"].expr.eq(stage0)
+        ports["PAUSE"].expr, ports["BURSTDET"].expr = pause, burst
+    return fragment
+
+
 class _Bidirectional:
     """A pin in both directions, as an ECP5 has it."""
 
@@ -151,6 +172,7 @@ def phy(chip: Chip, clock_hz: int, name: str) -> str:
     for pin, found in vars(pins).items():
         each = {f"{pin}_{n}": one for n, one in enumerate(found)} if isinstance(found, list) else {pin: found}
         ports |= _named(SimpleNamespace(**each), "pin", [*each])
+    made = _with_registers(made)
     return _verilog(made, ports, name, special_overrides={_package("migen.fhdl.specials").Tristate: _Bidirectional})
 
 

@@ -10,17 +10,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from open_rnic.boards import SDRAM
 from open_rnic.host_driver.lib.optional_packages import need
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError
 from open_rnic.host_driver.tools.cli.figures import show_tables
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from open_rnic.boards.board import Board
     from open_rnic.boards.crossings import Crossing
+
+# Parts of names that tell alike ones apart, or name the whole: that of Migen, which makes LiteDRAM's PHY, is "new_obj".
+_NUMBERS = re.compile(r"^rnic\.|(?<=\.)new_obj_|_\d+(?=\.|$|__)|(?<=\.i_ddr)\d+$")
 
 
 def crossings(
     boards: Annotated[
-        list[str] | None, typer.Argument(metavar="[BOARD]...", help="The boards; all with Ethernet by default.")
+        list[str] | None,
+        typer.Argument(metavar="[BOARD]...", help="The boards; default: all with Ethernet, or with SDRAM."),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar=SDRAM, help="Builds whose memory is all of the board's SDRAM; default: its block RAM."),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Write the tables of docs/clocks.md.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
@@ -31,6 +43,10 @@ def crossings(
     is 1 if nothing is known to make a crossing safe.
     """
     need("boards")
+    if memory not in (None, SDRAM):
+        raise UsageError(f"--memory must be {SDRAM}, not {memory}: block RAM of any size has the same crossings")
+    if memory == SDRAM:
+        need("litex")
     from open_rnic.boards import BOARDS, find
     from open_rnic.boards.build import top
     from open_rnic.boards.crossings import find_crossings
@@ -38,9 +54,9 @@ def crossings(
     if markdown and as_json:
         raise UsageError("only one of --json and --markdown can be given")
     found = {}
-    for name in boards or [each for each in BOARDS if find(each).ethernet is not None]:
+    for name in boards or _with(memory, map(find, BOARDS)):
         try:
-            board = find(name)
+            board = find(name).sized(in_sdram=True) if memory == SDRAM else find(name)
         except ValueError as error:
             raise UsageError(str(error)) from None
         found[name] = find_crossings(board, top(board, board.core, board.width(board.core), None))
@@ -55,12 +71,17 @@ def crossings(
         raise CommandError(f"nothing is known to make these crossings safe: {'; '.join(unsafe)}")
 
 
+def _with(memory: str | None, boards: Iterable[Board]) -> list[str]:
+    """Return the names of the boards with Ethernet and this memory."""
+    return [each.name for each in boards if each.ethernet and (memory is None or each.ethernet.sdram)]
+
+
 def _rows(found: dict[str, list[Crossing]]) -> list[tuple[str, ...]]:
     """Return a row for each crossing, alike ones as one, with the boards that have it."""
     alike: dict[tuple[str, ...], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for name, every in found.items():
         for each in every:
-            source, sink = (re.sub(r"^rnic\.|_\d+(?=\.|$|__)", "", part) for part in (each.source, each.sink))
+            source, sink = (re.sub(_NUMBERS, "", part) for part in (each.source, each.sink))
             source = re.sub(r"^eth_(rg)?mii__", "eth.", source)
             alike[each.of, each.to, source, sink, each.kind][name].append(each.bits)
     rows: list[tuple[str, ...]] = []
