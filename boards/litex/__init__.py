@@ -10,23 +10,28 @@ from migen import ClockSignal, If, Instance, ResetSignal, Signal
 
 from open_rnic.host_driver.tools.static_address import StaticAddress
 from open_rnic.host_driver.tools.verilog import module
+from open_rnic.rtl.formats.memory_bus import MemoryBus
 from open_rnic.rtl.memory.litedram import start
 from open_rnic.rtl.rnic.plain_rnic import PlainRnic
 
 __all__ = ["Rnic", "SdramStart", "add_rnic"]
 
-_CHANNELS = {  # of AXI4: the fields that the master gives, and those that it gets
-    "aw": (("addr", "burst", "len", "size", "lock", "prot", "cache", "id"), ()),
+_CHANNELS = {  # of AXI4: the fields that the master gives, but for addresses, and those that it gets
+    "aw": (("burst", "len", "size", "lock", "prot", "cache", "id"), ()),
     "w": (("data", "strb", "last"), ()),
     "b": ((), ("resp", "id")),
-    "ar": (("addr", "burst", "len", "size", "lock", "prot", "cache", "id"), ()),
+    "ar": (("burst", "len", "size", "lock", "prot", "cache", "id"), ()),
     "r": ((), ("resp", "data", "last", "id")),
+}
+_NATIVE = {  # of a port of LiteDRAM: what its user gives, but for the address, and gets
+    "o": ("cmd_valid", "cmd_we", "wdata_data", "wdata_we"),
+    "i": ("cmd_ready", "wdata_ready", "rdata_valid", "rdata_data"),
 }
 _OCTET_CYCLES = {25_000_000: 2, 50_000_000: 4}  # MII and RMII, by the frequency of LiteEth's domain eth_tx
 
 
 class Rnic(LiteXModule):
-    """The RNIC of ``rnic verilog --with rnic``: a host uses it over UDP, and its memory is at the SoC's bus.
+    """The RNIC of ``rnic verilog --with rnic``: a host uses it over UDP, and its memory is the SoC's.
 
     The streams of the PHY stay in its clock domains ``eth_rx`` and ``eth_tx``: the RNIC's MAC crosses to ``sys``, and
     keeps the gap between frames and the octets of a frame together, so nothing of LiteEth's MAC is needed.
@@ -38,15 +43,17 @@ class Rnic(LiteXModule):
     sys_clk_freq : Hz of ``sys``; from 40 MHz on at 1 Gb/s
     memory : octets that peers can reach, a power of 2
     base : their address at the bus, a multiple of ``memory``
+    ports : two ports of LiteDRAM's crossbar, with words of the controller's width, in place of ``bus``
     folder : of the Verilog, which is written there
     address : the IPv4 address from power-up on
     connections, ring
         See ``rnic verilog --with rnic``.
+    samples : whether the RNIC has a sample writer
 
     Attributes
     ----------
-    bus : ``axi.AXIInterface``, a master, for ``soc.bus.add_master``
-    samples : ``stream.Endpoint`` with ``data`` of 32 bits: samples for the :class:`.SampleWriter`
+    bus : ``axi.AXIInterface``, a master, for ``soc.bus.add_master``; with ``ports``, None
+    samples : ``stream.Endpoint`` with ``data`` of 32 bits: samples for the :class:`.SampleWriter`, if there is one
     ev.host : an interrupt: something waits for the RNIC's host
     hold : 1 bit: the RNIC is in reset
     tick : 1 bit: a pulse each millisecond
@@ -55,14 +62,14 @@ class Rnic(LiteXModule):
 
     """
 
-    def __init__(self, platform, phy, sys_clk_freq: float, *, memory: int, base: int = 0,
+    def __init__(self, platform, phy, sys_clk_freq: float, *, memory: int, base: int = 0, ports=(),
                  folder: str | Path = "build/rnic", address: str = "10.0.0.2/24", name: str = "rnic",
-                 connections: int = 1, ring: int = 1 << 14):  # fmt: skip
+                 connections: int = 1, ring: int = 1 << 14, samples: bool = True):  # fmt: skip
         if base % memory:
             raise ValueError(f"the base {base:#x} of the memory must be a multiple of its {memory} octets")
         self.memory = memory
-        self.bus = bus = axi.AXIInterface(data_width=32, address_width=32, id_width=1)
-        self.samples = samples = stream.Endpoint([("data", 32)])
+        self.bus = None if ports else axi.AXIInterface(data_width=32, address_width=32, id_width=1)
+        self.samples = stream.Endpoint([("data", 32)]) if samples else None
         self.hold = Signal()
         self.tick = Signal()
         self.active = Signal()
@@ -73,23 +80,15 @@ class Rnic(LiteXModule):
 
         frequency = int(sys_clk_freq)
         rnic = PlainRnic(
-            clock_hz=frequency, connections=connections, ring=ring, memory=memory,
+            clock_hz=frequency, connections=connections, ring=ring, memory=memory, samples=samples,
             octet_cycles=_OCTET_CYCLES.get(int(phy.tx_clk_freq), 1), station=StaticAddress.parse(address).station,
+            **({"memory_bus": MemoryBus.LITEDRAM, "memory_bits": ports[0].data_width} if ports else {}),
         )  # fmt: skip
         source = Path(folder) / f"{name}.v"
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(module(rnic, name, {"with": "rnic", "connections": str(connections)}))
         platform.add_source(str(source))
 
-        places = {"aw": Signal(32), "ar": Signal(32)}
-        self.comb += [getattr(bus, channel).addr.eq(base | place) for channel, place in places.items()]
-        ports = {}
-        for channel, (given, taken) in _CHANNELS.items():
-            side = getattr(bus, channel)
-            ports |= {f"o_m_axi_{channel}{each}": getattr(side, each) for each in given if each != "addr"}
-            ports |= {f"i_m_axi_{channel}{each}": getattr(side, each) for each in taken}
-            forth, back = ("o", "i") if given else ("i", "o")
-            ports |= {f"{forth}_m_axi_{channel}valid": side.valid, f"{back}_m_axi_{channel}ready": side.ready}
         self.specials += Instance(
             name,
             i_clk=ClockSignal("sys"), i_rst=ResetSignal("sys") | self.hold, i_tick=self.tick,
@@ -99,12 +98,44 @@ class Rnic(LiteXModule):
             o_m_axis_tx_tdata=phy.sink.data, o_m_axis_tx_tlast=phy.sink.last, o_m_axis_tx_tvalid=phy.sink.valid,
             i_m_axis_tx_tready=phy.sink.ready,
             i_mdio_i=1, i_uart_rx=1,
-            i_s_axis_samples_tdata=samples.data, i_s_axis_samples_tvalid=samples.valid,
-            o_s_axis_samples_tready=samples.ready,
-            o_m_axi_awaddr=places["aw"], o_m_axi_araddr=places["ar"],
-            o_memory_fault=self.fault.status, o_irq=self.ev.host.trigger, o_active=self.active, **ports,
+            o_memory_fault=self.fault.status, o_irq=self.ev.host.trigger, o_active=self.active,
+            **(self._at_crossbar(ports) if ports else self._on_bus(base)), **(self._sampled() if samples else {}),
         )  # fmt: skip
         self.comb += phy.sink.last_be.eq(phy.sink.last)
+
+    def _on_bus(self, base: int) -> dict[str, Signal]:
+        """Return the pins of the RNIC's AXI4."""
+        pins = {}
+        for channel, (given, taken) in _CHANNELS.items():
+            side = getattr(self.bus, channel)
+            pins |= {f"o_m_axi_{channel}{each}": getattr(side, each) for each in given}
+            pins |= {f"i_m_axi_{channel}{each}": getattr(side, each) for each in taken}
+            forth, back = ("o", "i") if given else ("i", "o")
+            pins |= {f"{forth}_m_axi_{channel}valid": side.valid, f"{back}_m_axi_{channel}ready": side.ready}
+        for channel in ("aw", "ar"):
+            pins[f"o_m_axi_{channel}addr"] = place = Signal(32)
+            self.comb += getattr(self.bus, channel).addr.eq(base | place)
+        return pins
+
+    def _at_crossbar(self, ports) -> dict[str, Signal]:
+        """Return the pins of the RNIC's two ports of LiteDRAM."""
+        pins = {}
+        for side, port in zip(("writes", "reads"), ports, strict=True):
+            for direction, names in _NATIVE.items():
+                for name in names:
+                    part, field = name.split("_")
+                    pins[f"{direction}_dram_{side}_{name}"] = getattr(getattr(port, part), field)
+            place = Signal(max=8 * self.memory // port.data_width)
+            self.comb += port.cmd.addr.eq(place)
+            pins[f"o_dram_{side}_cmd_addr"] = place
+        return pins
+
+    def _sampled(self) -> dict[str, Signal]:
+        """Return the pins of the RNIC's samples."""
+        side = self.samples
+        return {f"i_s_axis_samples_t{name}": getattr(side, name) for name in ("data", "valid")} | {
+            "o_s_axis_samples_tready": side.ready
+        }
 
     def add_milliseconds(self, sys_clk_freq: float) -> None:
         """Drive ``tick``."""
@@ -115,7 +146,7 @@ class Rnic(LiteXModule):
 
 
 class SdramStart(LiteXModule):
-    """Initialises an SDR SDRAM in place of a CPU's BIOS, through the controller's ``ext_dfi``.
+    """Initialises an SDR SDRAM in place of a CPU's BIOS, through the ``ext_dfi`` of LiteDRAM's core, ``sdram``.
 
     Attributes
     ----------
@@ -123,10 +154,11 @@ class SdramStart(LiteXModule):
 
     """
 
-    def __init__(self, sdram, phy_settings, timing_settings):
-        if phy_settings.memtype != "SDR":
-            raise ValueError(f"{phy_settings.memtype} needs a CPU to initialise it: --cpu-type vexriscv")
-        steps = start(phy_settings, timing_settings)
+    def __init__(self, sdram):
+        settings = sdram.controller.settings
+        if settings.phy.memtype != "SDR":
+            raise ValueError(f"{settings.phy.memtype} needs a CPU to initialise it: --cpu-type vexriscv")
+        steps = start(settings.phy, settings.timing)
         self.done = Signal()
         phases = sdram.dfii.ext_dfi.phases
         pause = 20_000  # cycles before the first command, at least as many as the SDRAM asks for
@@ -151,20 +183,31 @@ class SdramStart(LiteXModule):
 
 
 def add_rnic(soc, phy, *, memory: int | None = None, **options) -> Rnic:
-    """Add an :class:`Rnic` to a SoC that has a ``main_ram``, which becomes the memory that peers can reach.
+    """Add an :class:`Rnic` to a SoC, whose main memory becomes the memory that peers can reach.
 
-    ``memory`` is the largest power of 2 of octets that fits by default. An SDR SDRAM of a SoC without a CPU is
-    initialised, and the RNIC waits for that.
+    An SDRAM without an L2 cache is reached at LiteDRAM's crossbar. Any other memory is ``main_ram`` on the SoC's bus: a
+    cache must see the RNIC's accesses, too. ``memory`` is the largest power of 2 of octets that fits by default. An SDR
+    SDRAM of a SoC without a CPU is initialised, and the RNIC waits for that.
     """
-    if "main_ram" not in soc.bus.regions:
+    if hasattr(soc, "sdram") and soc.cpu_type is None:
+        soc.add_module(name="sdram_start", module=SdramStart(soc.sdram))
+    if hasattr(soc, "sdram") and not hasattr(soc, "l2_cache"):
+        ports = [soc.sdram.crossbar.get_port() for _ in range(2)]
+        size, place = ports[0].data_width // 8 << ports[0].address_width, {"ports": ports}
+    elif "main_ram" in soc.bus.regions:
+        region = soc.bus.regions["main_ram"]
+        size, place = region.size, {"base": region.origin}
+    else:
         raise ValueError("the SoC has no main_ram: give it one, as by --integrated-main-ram-size")
-    region = soc.bus.regions["main_ram"]
-    most = 1 << (region.size.bit_length() - 1)
+    most = 1 << (size.bit_length() - 1)
     if memory is not None and memory > most:
-        raise ValueError(f"main_ram has {region.size} octets, fewer than {memory}")
-    rnic = Rnic(soc.platform, phy, soc.sys_clk_freq, memory=memory or most, base=region.origin, **options)
+        raise ValueError(f"the SoC's main memory has {size} octets, fewer than {memory}")
+    rnic = Rnic(soc.platform, phy, soc.sys_clk_freq, memory=memory or most, **place, **options)
     soc.add_module(name="rnic", module=rnic)
-    soc.bus.add_master(name="rnic", master=rnic.bus)
+    if rnic.bus is not None:
+        soc.bus.add_master(name="rnic", master=rnic.bus)
+    if hasattr(soc, "sdram_start"):
+        soc.comb += rnic.hold.eq(~soc.sdram_start.done)
     if soc.cpu_type is not None:
         soc.irq.add("rnic", use_loc_if_exists=True)
     return rnic

@@ -15,7 +15,7 @@ from litex.soc.cores.cpu import CPUS
 from litex.soc.integration.builder import Builder
 from litex.soc.integration.soc_core import soc_core_argdict, soc_core_args
 
-from open_rnic.boards.litex import SdramStart, add_rnic
+from open_rnic.boards.litex import add_rnic
 from open_rnic.boards.litex.tools import REPORT, tools
 
 __all__ = ["Report", "build", "make"]
@@ -61,30 +61,25 @@ def make(board: str, *, cpu_type: str | None, folder: Path, given: Mapping[str, 
             raise ValueError(f"the target {board} has no parameter {name!r}")
 
     class Soc(base):
-        rnic_phy = sdram_phy = sdram_module = None
+        rnic_phy = None
 
         def add_ethernet(self, name="ethmac", phy=None, **_):
             self.rnic_phy = phy
 
-        def add_sdram(self, name="sdram", phy=None, module=None, **options):
-            self.sdram_phy, self.sdram_module = phy, module
-            super().add_sdram(name, phy, module, **options)
+        def add_sdram(self, *arguments, **options):  # without a cache and a bridge that no master would use
+            super().add_sdram(*arguments, **{**options, "with_soc_interconnect": bool(self.bus.masters)})
 
     parser = ArgumentParser()
     soc_core_args(parser)
     always = [f"--cpu-type={cpu_type}", "--no-ident-version"]  # no time in the SoC and its BIOS
-    alone = ["--no-uart", "--no-timer"] if cpu_type is None else []
+    alone = ["--no-uart", "--no-timer", "--no-ctrl", "--integrated-sram-size=0"] if cpu_type is None else []
     options = soc_core_argdict(parser.parse_args([*always, *alone, *soc_options]))
     soc = Soc(**{**options, **{name: each for name, each in _DEFAULTS.items() if name in known}, **shared,
                  "with_ethernet": True, **given})  # fmt: skip
     if soc.rnic_phy is None:
         raise ValueError(f"the target {board} has added no PHY of LiteEth")
-    added = add_rnic(soc, soc.rnic_phy, folder=folder, **rnic)
+    added = add_rnic(soc, soc.rnic_phy, folder=folder, samples=False, **rnic)  # no target has a source of samples
     added.add_milliseconds(soc.sys_clk_freq)
-    if cpu_type is None and soc.sdram_module is not None:
-        start = SdramStart(soc.sdram, soc.sdram_phy.settings, soc.sdram_module.timing_settings)
-        soc.add_module(name="sdram_start", module=start)
-        soc.comb += added.hold.eq(~start.done)
     return soc
 
 

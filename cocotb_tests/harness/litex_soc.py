@@ -5,6 +5,8 @@ import subprocess
 from pathlib import Path
 
 from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Signal
+from litedram.modules import M12L16161A
+from litedram.phy.model import SDRAMPHYModel
 from liteeth.common import eth_phy_description
 from litex.build.generic_platform import Pins, Subsignal
 from litex.build.sim import SimPlatform
@@ -62,6 +64,9 @@ class _Phy(LiteXModule):
 class Soc(SoCCore):
     """A master at its bus has pins. With a ``program``, it has a CPU, whose ROM that is, and without, none.
 
+    Its main memory has ``octets`` of block RAM. If that is 0, it is an SDRAM of 4 MiB, in LiteDRAM's model: it is
+    written in whole words only, as on boards whose DQM pins are tied to ground.
+
     A ``capture`` has the low 16 bits of the word's address at these pins, ``stb``, and a counter; it has ``capture``
     words, from 4 cycles before ``TRIGGER`` is read.
     """
@@ -76,6 +81,10 @@ class Soc(SoCCore):
             with_uart=False, with_timer=False, with_ctrl=False, bus_standard=bus_standard,
             integrated_rom_size=max(len(program), 4) if program else 0, integrated_rom_init=words,
         )  # fmt: skip
+        if not octets:
+            chip = M12L16161A(self.sys_clk_freq, "1:1")
+            self.sdrphy = SDRAMPHYModel(chip, data_width=32, clk_freq=self.sys_clk_freq, we_granularity=0)
+            self.add_sdram(phy=self.sdrphy, module=chip, l2_cache_size=0)
         self.phy = _Phy(platform)
         rnic = add_rnic(self, self.phy, folder=folder)
         self.comb += [rnic.tick.eq(platform.request("tick")), platform.request("active").eq(rnic.active)]

@@ -20,6 +20,7 @@ WIRES = {"Through", "TxDatapath", "RxDatapath", "FpduReceiver", "MpaDatapath", "
     "SharedRnic",
     "Watcher",  # its trains are beats of ReceiveRings
     "SharedMpa",  # its outputs are those of LaneAppender and StoreAndForward
+    "LiteDramMemory",  # its words are those of NativeMemory
     "Sdram",  # test_sdram.py has its streams, with LiteDRAM
     "PathControl",  # its command is in registers, which the host does not write while the command is pending
     "CommandLoader", "RdmaReceiver", "RdmaSender", "RdmaEngine", "RdmaDatapath", "SamplingDatapath", "ReadCounter",

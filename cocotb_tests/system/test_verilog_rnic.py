@@ -20,7 +20,7 @@ MEMORY = 1 << 16
 PAGE = Path(__file__).parents[2] / "docs" / "verilog.md"
 CONNECTIONS = shortened("one connection has other blocks", 1, [1, 4])
 RAMS = {MemoryBus.AXI4: AxiRam, MemoryBus.WISHBONE: WishboneRam}
-BUSES = shortened("one bus at a time is linted", 1, RAMS)
+BUSES = shortened("one bus at a time is linted", 1, list(MemoryBus))
 
 
 def rnic(connections, bus=MemoryBus.AXI4):
@@ -45,8 +45,8 @@ def test_the_file_has_its_origin_and_its_ports(connections):
     [made_by] = re.findall(r"^//   rnic (.*)$", text, re.MULTILINE)
     assert made_by.split() == [
         "verilog", "--with", "rnic", "--connections", str(connections), "--ring", "16384", "--memory", str(MEMORY),
-        "--memory-bus", "axi4", "--clock", "50000000", "--baud", "1000000", "--octet-cycles", "1",
-        "--address", "10.0.0.2/24", "--name", "rnic",
+        "--memory-bus", "axi4", "--memory-bits", "32", "--clock", "50000000", "--baud", "1000000",
+        "--octet-cycles", "1", "--address", "10.0.0.2/24", "--name", "rnic",
     ]  # fmt: skip
     assert "\\$" not in text  # Amaranth's name for a signal without a name
     ports = interface(text, "rnic")
@@ -85,6 +85,7 @@ def test_the_file_compiles_without_a_warning(compiler, bus, tmp_path):
         (["--with", "rnic", "--lanes", "2"], "--lanes 2 is not for --with rnic"),
         (["--with", "rnic", "--memory", "9"], "a memory of 1 lanes must have a power of 2 of octets from 8 on, not 9"),
         (["--memory-bus", "wishbone"], "--memory-bus wishbone is for --with rnic"),
+        (["--with", "rnic", "--memory-bits", "64"], "words of 64 bits are for a memory at LiteDRAM, not on axi4"),
         (["--with", "rnic", "--clock", "50"], "clock must be 1000000 to 1000000000 Hz, not 50"),
         (["--with", "rnic", "--octet-cycles", "0"], "octet_cycles must be at least 1, not 0"),
         (["--connections", "4"], "--connections 4 is for --with rnic"),

@@ -13,6 +13,9 @@ from open_rnic.rtl.lib.ports import named_ports
 
 __all__ = ["check_name", "module", "ports"]
 
+_BUSES: Mapping[str, str] = {
+    MemoryBus.AXI4: "AXI4", MemoryBus.WISHBONE: "Wishbone", MemoryBus.LITEDRAM: "LiteDRAM's native",
+}  # fmt: skip
 # Verilator's style warnings for generated expressions, which are disabled in the file.
 _LINT = ("WIDTH", "CASEOVERLAP", "CMPCONST", "UNSIGNED")
 
@@ -46,11 +49,8 @@ def module(component: Any, name: str, options: Mapping[str, str]) -> str:
     number = options.get("connections", "1")
     users = "one connection" if number == "1" else f"{number} connections"
     streams = "AXI4-Stream" if part == "rnic" else "AXI4-Stream and AXI4-Lite"
-    memory = "Wishbone" if options.get("memory-bus") == MemoryBus.WISHBONE else "AXI4"
-    if part and options.get("memory-bus") != MemoryBus.NONE:
-        buses = f"{memory}{' and' if part == 'rnic' else ','} {streams}"
-    else:
-        buses = streams
+    bus = options.get("memory-bus", MemoryBus.AXI4)
+    buses = f"{_BUSES[bus]}{' and' if part == 'rnic' else ','} {streams}" if part and bus in _BUSES else streams
     header = f"""\
 // SPDX-License-Identifier: Apache-2.0
 //

@@ -1,4 +1,4 @@
-"""The buses of other designs: AXI4, AXI4-Lite, AXI4-Stream and Wishbone, with the names of their standards.
+"""The buses of other designs: AXI4, AXI4-Lite, AXI4-Stream, Wishbone, and LiteDRAM's native port, with their names.
 
 A component that has one as a member named ``m_axi`` is a module of Verilog with ports such as ``m_axi_awaddr``, by
 which tools recognize the bus: see :func:`.named_ports`.
@@ -7,7 +7,7 @@ which tools recognize the bus: see :func:`.named_ports`.
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Axi4", "AxiLite", "AxiStream", "Bus", "Wishbone"]
+__all__ = ["Axi4", "AxiLite", "AxiStream", "Bus", "LiteDram", "Wishbone"]
 
 
 class Bus(wiring.Signature):
@@ -59,6 +59,21 @@ class Axi4(Bus):
             "bid": In(1), "bresp": In(2), "bvalid": In(1), "bready": Out(1),
             "rid": In(1), "rdata": In(32 * lanes), "rresp": In(2), "rlast": In(1), "rvalid": In(1), "rready": Out(1),
         })  # fmt: skip
+
+
+class LiteDram(Bus):
+    """Two native ports of LiteDRAM's crossbar, ``writes`` and ``reads``, with words of ``bits`` bits.
+
+    The crossbar takes and gives a word when it is due, so there is neither ``wdata_valid`` nor ``rdata_ready``.
+    """
+
+    def __init__(self, address_bits: int, bits: int):
+        port = wiring.Signature({
+            "cmd_valid": Out(1), "cmd_ready": In(1), "cmd_we": Out(1), "cmd_addr": Out(address_bits),
+            "wdata_ready": In(1), "wdata_data": Out(bits), "wdata_we": Out(bits // 8),
+            "rdata_valid": In(1), "rdata_data": In(bits),
+        })  # fmt: skip
+        super().__init__({"writes": Out(port), "reads": Out(port)})
 
 
 class Wishbone(Bus):

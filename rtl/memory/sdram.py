@@ -1,6 +1,6 @@
 """SDRAM behind a memory port, with LiteDRAM's controller."""
 
-from amaranth.hdl import ClockSignal, Const, Instance, Module, Mux, ResetSignal, Signal, Value
+from amaranth.hdl import ClockSignal, Instance, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -8,8 +8,8 @@ from open_rnic.rtl.formats.memory_port import MemoryPort
 from open_rnic.rtl.lib.ports import expose, ports_of
 from open_rnic.rtl.memory import litedram
 from open_rnic.rtl.memory.chips import Chip
-from open_rnic.rtl.memory.native_memory import NativeMemory
-from open_rnic.rtl.memory.ports import Split, dfi_of
+from open_rnic.rtl.memory.litedram_memory import LiteDramMemory
+from open_rnic.rtl.memory.ports import dfi_of
 from open_rnic.rtl.memory.start import SdramStart
 
 __all__ = ["Sdram", "dfi_pins"]
@@ -26,18 +26,10 @@ def dfi_pins(dfi, *, delays: bool = False) -> dict[str, Value]:
 def _native_pins(m: Module, name: str, port, ready: Value) -> dict[str, Value]:
     """Return the pins of a native port of the controller, which takes and loses commands before it is ``ready``."""
     takes = Signal(name=f"{name}_ready")
-    m.d.comb += port.command.ready.eq(takes & ready)
-    return {
-        f"i_{name}_cmd_valid": port.command.valid & ready,
-        f"o_{name}_cmd_ready": takes,
-        f"i_{name}_cmd_we": port.command.payload.write,
-        f"i_{name}_cmd_addr": port.command.payload.address,
-        f"o_{name}_wdata_ready": port.takes,
-        f"i_{name}_wdata_data": port.write_data,
-        f"i_{name}_wdata_we": Const(-1, len(port.write_data) // 8),
-        f"o_{name}_rdata_valid": port.gives,
-        f"o_{name}_rdata_data": port.read_data,
-    }
+    m.d.comb += port.cmd_ready.eq(takes & ready)
+    pins = {f"{'i' if member.flow is Out else 'o'}_{name}_{path[0]}": value
+            for path, member, value in port.signature.flatten(port)}  # fmt: skip
+    return pins | {f"i_{name}_cmd_valid": port.cmd_valid & ready, f"o_{name}_cmd_ready": takes}
 
 
 class Sdram(wiring.Component):
@@ -45,8 +37,8 @@ class Sdram(wiring.Component):
 
     ::
 
-        port ◂▸ NativeMemory ◂▸ LiteDRAM's controller ◂▸ dfi
-                                           SdramStart ◂▸
+        port ◂▸ LiteDramMemory ◂▸ LiteDRAM's controller ◂▸ dfi
+                                             SdramStart ◂▸
 
     After reset, :class:`.SdramStart` has the SDRAM; accesses wait until it is ready. It contains what it did before, or
     random octets.
@@ -62,7 +54,7 @@ class Sdram(wiring.Component):
     Members
     -------
     port : In, :class:`.MemoryPort`
-        The side of the memory; see :class:`.NativeMemory`.
+        The side of the memory; see :class:`.LiteDramMemory`.
     dfi : Out, :class:`.Dfi`
     ready, failed
         See :class:`.SdramStart`.
@@ -71,7 +63,7 @@ class Sdram(wiring.Component):
 
     def __init__(self, lanes: int, chip: Chip, clock_hz: int):
         self.chip, self.clock_hz = chip, clock_hz
-        self.memory = NativeMemory(Split(lanes, (8 * chip.octets // chip.word).bit_length() - 1, chip.word))
+        self.memory = LiteDramMemory(lanes, size=chip.octets, bits=chip.word)
         super().__init__({
             "port": In(MemoryPort(lanes)), "dfi": Out(dfi_of(chip)), "ready": Out(1), "failed": Out(1),
         })  # fmt: skip
@@ -87,8 +79,8 @@ class Sdram(wiring.Component):
         platform.add_file(f"{name}.v", litedram.controller(self.chip, self.clock_hz, name))
         m.submodules.controller = Instance(
             name, i_sys_clk=ClockSignal(), i_sys_rst=ResetSignal(allow_reset_less=True) | ~self.ready,
-            **_native_pins(m, "writes", memory.writes, self.ready),
-            **_native_pins(m, "reads", memory.reads, self.ready), **dfi_pins(controlled),
+            **_native_pins(m, "writes", memory.dram.writes, self.ready),
+            **_native_pins(m, "reads", memory.dram.reads, self.ready), **dfi_pins(controlled),
         )  # fmt: skip
         controls, starts = ports_of(controlled), ports_of(start.dfi)
         for path, member, value in self.dfi.signature.flatten(self.dfi):

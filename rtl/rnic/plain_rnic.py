@@ -12,6 +12,7 @@ from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.mac.octet_streams import OctetStreams
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.registers import LinkSource
+from open_rnic.rtl.memory.litedram_memory import LiteDramMemory
 from open_rnic.rtl.rdma.axi_memory import AxiMemory
 from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.rdma.wishbone_memory import WishboneMemory
@@ -20,7 +21,10 @@ from open_rnic.rtl.tcp.config import Station
 
 __all__ = ["PlainRnic"]
 
-_MANAGERS = {MemoryBus.AXI4: (AxiMemory, "m_axi"), MemoryBus.WISHBONE: (WishboneMemory, "wb")}
+_MANAGERS = {
+    MemoryBus.AXI4: (AxiMemory, "m_axi"), MemoryBus.WISHBONE: (WishboneMemory, "wb"),
+    MemoryBus.LITEDRAM: (LiteDramMemory, "dram"),
+}  # fmt: skip
 _MDIO = "phy_reset", "mdc", "mdio_o", "mdio_oe", "mdio_i"
 
 
@@ -34,6 +38,8 @@ class PlainRnic(wiring.Component):
     ring : octets of each of a connection's two rings for TCP, a power of 2
     memory : octets of the memory, a power of 2; addresses are below
     memory_bus : how it is reached
+    memory_bits : width of a word at LiteDRAM's ports; buses have words of 32 bits
+    samples : whether there is a sample writer
     baud : of the UART
     octet_cycles : of :class:`.OctetStreams`
     station : the addresses after configuration; without them, nothing is sent until a host has set some
@@ -46,9 +52,10 @@ class PlainRnic(wiring.Component):
     m_axis_tx : Out, :class:`.AxiStream` without ``tkeep``; octets to transmit
     phy_reset, mdc, mdio_o, mdio_oe, mdio_i : see :class:`.PhyControl`. The link counts as up at 1 Gb/s unless a host
         says otherwise
-    s_axis_samples : In, :class:`.AxiStream` without ``tkeep`` and ``tlast``; from the fabric: 32 bits in each beat
-    m_axi or wb : Out, :class:`.Axi4` or :class:`.Wishbone`; with a bus, the memory: see :class:`.AxiMemory` and
-        :class:`.WishboneMemory`
+    s_axis_samples : In, :class:`.AxiStream` without ``tkeep`` and ``tlast``; with ``samples``, from the fabric: 32 bits
+        in each beat
+    m_axi, wb or dram : Out, :class:`.Axi4`, :class:`.Wishbone` or :class:`.LiteDram`; with a bus, the memory: see
+        :class:`.AxiMemory`, :class:`.WishboneMemory` and :class:`.LiteDramMemory`
     memory_fault : Out, 1 bit; with a bus: the memory has reported an error since ``rst``
     uart_rx, uart_tx : In and out, 1 bit
     irq : Out, 1 bit; something waits for the host
@@ -57,23 +64,27 @@ class PlainRnic(wiring.Component):
     """
 
     def __init__(self, *, clock_hz: int = 50_000_000, connections: int = 1, ring: int = 1 << 14,
-                 memory: int = 1 << 16, memory_bus: MemoryBus = MemoryBus.AXI4,
-                 baud: int = 1_000_000, octet_cycles: int = 1,
+                 memory: int = 1 << 16, memory_bus: MemoryBus = MemoryBus.AXI4, memory_bits: int = 32,
+                 samples: bool = True, baud: int = 1_000_000, octet_cycles: int = 1,
                  station: Station | None = None):  # fmt: skip
         if not 1_000_000 <= clock_hz <= 1_000_000_000:
             raise ValueError(f"clock must be 1000000 to 1000000000 Hz, not {clock_hz!r}")
         if not 1 <= baud <= clock_hz // 8:
             raise ValueError(f"baud must be 1 to an eighth of the clock's {clock_hz}, not {baud!r}")
+        words = {"bits": memory_bits} if memory_bus is MemoryBus.LITEDRAM else {}
+        if memory_bits != 32 and not words:
+            raise ValueError(f"words of {memory_bits} bits are for a memory at LiteDRAM, not on {memory_bus}")
         outside = memory_bus is not MemoryBus.NONE
         self.streams = OctetStreams(octet_cycles)
         self.rnic = WholeRnic(
             self.streams, clock_hz, PhySettings(), source=LinkSource.FIXED, connections=connections, ring=ring,
-            memory=memory, outside=outside, samples=Samples.PORT, period=Fraction(clock_hz, baud), station=station,
+            memory=memory, outside=outside, samples=Samples.PORT if samples else None,
+            period=Fraction(clock_hz, baud), station=station,
         )  # fmt: skip
         self.bus, self.manager, of_memory = None, None, {}
         if outside:
             manager, self.bus = _MANAGERS[memory_bus]
-            self.manager = manager(1, size=memory)
+            self.manager = manager(1, size=memory, **words)
             of_memory = {self.bus: self.manager.signature.members[self.bus], "memory_fault": Out(1)}
         of_phy = self.rnic.signature.members
         super().__init__({
@@ -81,7 +92,7 @@ class PlainRnic(wiring.Component):
             "s_axis_rx": In(AxiStream(8, keep=False, user=1)),
             "m_axis_tx": Out(AxiStream(8, keep=False)),
             **{name: of_phy[name] for name in _MDIO},
-            "s_axis_samples": In(AxiStream(32, keep=False, last=False)),
+            **({"s_axis_samples": In(AxiStream(32, keep=False, last=False))} if samples else {}),
             **of_memory,
             "uart_rx": In(1, init=1), "uart_tx": Out(1, init=1), "irq": Out(1), "active": Out(1),
         })  # fmt: skip
@@ -96,10 +107,13 @@ class PlainRnic(wiring.Component):
             rnic.tick.eq(self.tick),
             rnic.rx.eq(self.uart_rx),
             self.uart_tx.eq(rnic.tx),
-            rnic.samples.payload.eq(self.s_axis_samples.tdata),
-            rnic.samples.valid.eq(self.s_axis_samples.tvalid),
-            self.s_axis_samples.tready.eq(rnic.samples.ready),
         ]
+        if "s_axis_samples" in self.signature.members:
+            m.d.comb += [
+                rnic.samples.payload.eq(self.s_axis_samples.tdata),
+                rnic.samples.valid.eq(self.s_axis_samples.tvalid),
+                self.s_axis_samples.tready.eq(rnic.samples.ready),
+            ]
 
         streams = self.streams
         m.d.comb += [

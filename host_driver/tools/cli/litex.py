@@ -41,7 +41,7 @@ def litex(
         int | None,
         typer.Option(
             metavar="OCTETS", parser=whole_number,
-            help="How much of main_ram peers reach, a power of 2; default: as much as is there.",
+            help="How much of the main memory peers reach, a power of 2; default: as much as is there.",
         ),
     ] = None,
     address: AddressOption = None,
@@ -86,7 +86,8 @@ def litex(
             typer.echo(f"clock {name}: {clock_text(*each)}")
         if report.slow:
             raise CommandError(f"{board}: too slow: {', '.join(report.slow)}")
-    main = soc.bus.regions["main_ram"]
-    typer.echo(f"main_ram: {main.size} octets at {main.origin:#x}, of which peers reach {soc.rnic.memory}")
+    main = soc.bus.regions.get("main_ram")
+    place = f", from {main.origin:#x} on" if main else ""
+    typer.echo(f"peers reach {soc.rnic.memory} octets of the main memory{place}")
     typer.echo(f"files: {folder / 'gateware'}")
     typer.echo(f"then, at a PC in its network: rnic inspect udp:{(address or ADDRESS).address.ip}")

@@ -27,8 +27,8 @@ _DEFAULTS: dict[Part | None, dict[str, Any]] = {
     None: _DATAPATH,
     Part.RDMA: _DATAPATH | {"sample": 4, "sample_buffer": 4096},
     Part.RNIC: {
-        "connections": 1, "ring": 1 << 14, "memory": 1 << 20, "memory_bus": MemoryBus.AXI4, "clock": 50_000_000,
-        "baud": 1_000_000, "octet_cycles": 1, "address": ADDRESS,
+        "connections": 1, "ring": 1 << 14, "memory": 1 << 20, "memory_bus": MemoryBus.AXI4, "memory_bits": 32,
+        "clock": 50_000_000, "baud": 1_000_000, "octet_cycles": 1, "address": ADDRESS,
     },
 }  # fmt: skip
 
@@ -65,7 +65,7 @@ def verilog(
         typer.Option(
             "--with",
             help="rdma: add the RDMA engine and the sample writer, with an AXI4 port for their memory. rnic: the whole "
-            "RNIC with its Ethernet MAC, of one lane, with its memory on AXI4 or Wishbone, or inside.",
+            "RNIC with its Ethernet MAC, of one lane, with its memory on AXI4 or Wishbone, at LiteDRAM, or inside.",
         ),
     ] = None,
     sample: Annotated[
@@ -108,7 +108,17 @@ def verilog(
     ] = None,
     memory_bus: Annotated[
         MemoryBus | None,
-        typer.Option(help="Of the RNIC: the bus on which its memory is, or none for block RAM; default: axi4."),
+        typer.Option(
+            help="Of the RNIC: the bus on which its memory is, two ports of LiteDRAM, or none for block RAM; "
+            "default: axi4."
+        ),
+    ] = None,
+    memory_bits: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", parser=whole_number,
+            help="Of the RNIC: the width of a word at ports of LiteDRAM, 32, 64 or another power of 2; default: 32.",
+        ),
     ] = None,
     clock: Annotated[
         int | None,
@@ -142,7 +152,8 @@ def verilog(
     given = {
         "lanes": lanes, "event_depth": event_depth, "store_and_forward": store_and_forward, "measure": measure,
         "sample": sample, "sample_buffer": sample_buffer, "connections": connections, "ring": ring, "memory": memory,
-        "memory_bus": memory_bus, "clock": clock, "baud": baud, "octet_cycles": octet_cycles, "address": address,
+        "memory_bus": memory_bus, "memory_bits": memory_bits, "clock": clock, "baud": baud,
+        "octet_cycles": octet_cycles, "address": address,
     }  # fmt: skip
     defaults = _DEFAULTS[part]
     for option, value in given.items():
