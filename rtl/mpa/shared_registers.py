@@ -193,7 +193,7 @@ class SharedRegisters(wiring.Component):
             m.d.sync += [self.clear.connection.eq(Mux(is_last, 0, self.clear.connection + 1)), starts.eq(~is_last)]
         m.d.sync += [
             bus.ack.eq(0), self.clear.now.eq(starts & ~is_last),
-            quiet.eq(Mux(self.idle & ~x.pending, Cat(1, quiet[:2]), 0)),
+            quiet.eq(Mux(self.idle & ~x.pending, Cat(1, quiet[:2]), 0)), x.was_pending.eq(x.pending),
         ]  # fmt: skip
 
     def _choose(self, m, x):
@@ -201,7 +201,7 @@ class SharedRegisters(wiring.Component):
         bus, page = self.bus, x.page
         with m.State("Choose"):
             m.d.sync += x.hosts_turn.eq(0)
-            with m.If(x.asks & (x.hosts_turn | ~x.pending)):
+            with m.If(x.asks & (x.hosts_turn | ~x.was_pending)):
                 m.d.comb += [x.row.eq(page), x.at.eq(bus.address[:6])]
                 with m.If(bus.address[:8] == _word("EVENT_STATUS")):
                     m.d.comb += x.at.eq(_QUEUE)
@@ -424,6 +424,7 @@ class _Parts:
         self.sources = [*registers.events, *registers.counts]
         self.turn = Signal(range(len(self.sources)))  # the source that is next
         self.pending = Signal()  # a source has something
+        self.was_pending = Signal()  # a cycle ago: so that no source waits for the logic of another
         self.resets = Signal()
         self.which = Signal(number)  # that waits for its reset
 
