@@ -1,4 +1,7 @@
-"""Memories that start with random contents, so that a test sees whether a design uses words that nobody has written."""
+"""Memories that start with random contents, so that a test sees whether a design uses words that nobody has written.
+
+Nor may it use bits that are written as they are read (:mod:`.collisions`).
+"""
 
 import contextlib
 import random
@@ -9,6 +12,8 @@ from unittest.mock import patch
 from amaranth.hdl import Fragment, Shape, ShapeCastable
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
+
+from open_rnic.cocotb_tests.collisions import collisions
 
 __all__ = ["dirty"]
 
@@ -38,7 +43,7 @@ def dirty(make: Callable[..., wiring.Component], seed: int) -> wiring.Component:
     elaborate = component.elaborate
 
     def elaborated(platform: object) -> Fragment:
-        with _random_contents(seed):
+        with _random_contents(seed), collisions():
             return Fragment.get(elaborate(platform), platform)
 
     component.elaborate = elaborated

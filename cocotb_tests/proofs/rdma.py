@@ -296,7 +296,7 @@ def _(m, table):
     m.states(~region.there | (region.stag[: len(region.row)] == region.row), ~region.there | region.does_not_wrap)
     m.states(*(~each.whole | (region.there & (each.access.stag == region.stag)) for each in lookups))
 
-    read = {name: table[name]["read__data"] for name in stored}
+    read = {name: table[f"{name}_read"] for name in stored}
     m.states(~first.valid | (table["asked"] == Value.cast(first.access)))
     m.states(~first.valid | (table["asked_row"] == first.access.stag[: len(region.row)]))
     asked = mine[0] & table["asked_live"]

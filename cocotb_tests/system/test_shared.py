@@ -7,6 +7,7 @@ import random
 import pytest
 from cocotb.triggers import gather
 
+from open_rnic.cocotb_tests.collisions import colliding
 from open_rnic.cocotb_tests.harness import Rate, bench, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.harness.datapath import COUNTERS, _outcome, word_of
 from open_rnic.cocotb_tests.harness.shared import SharedPath
@@ -163,7 +164,7 @@ async def each_connection_is_as_if_alone(dut):
     )),
 ))  # fmt: skip
 def test_each_connection_is_as_if_alone(connections, lives, lanes):
-    simulate(functools.partial(SharedMpa, connections, lanes), each_connection_is_as_if_alone,
+    simulate(functools.partial(colliding, SharedMpa, connections, lanes), each_connection_is_as_if_alone,
              parameters={"connections": connections, "lives": lives, "lanes": lanes})  # fmt: skip
 
 
@@ -293,7 +294,7 @@ async def pages_read_as_those_of_one_connection(dut):
 @pytest.mark.parametrize("lanes", shortened("test_each_connection_is_as_if_alone has other widths", 1, [4, 1, 2]))
 def test_of_four_connections(lanes):
     simulate(
-        functools.partial(SharedMpa, 4, lanes),
+        functools.partial(colliding, SharedMpa, 4, lanes),
         few_cycles_are_lost_at_a_change_of_connection, no_connection_waits_for_another_ones_fence_or_full_ring,
         a_flood_of_events_overflows_no_other_queue, a_reset_right_behind_an_fpdu_leaves_no_count,
         pages_read_as_those_of_one_connection,

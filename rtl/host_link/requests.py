@@ -6,6 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.host_link.cobs import CobsDecoder
+from open_rnic.rtl.lib.late_read import late_read
 
 __all__ = ["Requests"]
 
@@ -55,7 +56,7 @@ class Requests(wiring.Component):
         m = Module()
         m.submodules.cobs = cobs = CobsDecoder()
         m.submodules.memory = memory = Memory(shape=8, depth=2 * self.size, init=[])
-        write, read = memory.write_port(), memory.read_port()
+        write, read = memory.write_port(), late_read(m, memory)
         wiring.connect(m, wiring.flipped(self.i), cobs.i)
 
         half = Signal()  # the half of the memory for the next frame; the waiting frame is in the other half

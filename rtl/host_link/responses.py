@@ -6,6 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.host_link.cobs import CobsEncoder, Octet
+from open_rnic.rtl.lib.late_read import late_read
 
 __all__ = ["APART", "Responses"]
 
@@ -65,7 +66,8 @@ class Responses(wiring.Component):
         m.submodules.cobs = cobs = CobsEncoder(self.size, self.margin)
         m.submodules.memory = memory = Memory(shape=8, depth=2 * self.size, init=[])
         m.submodules.memory_apart = memory_apart = Memory(shape=8, depth=APART, init=[])
-        write, read = memory.write_port(), memory.read_port()
+        # A response is not written while it is sent: see ``conflict``.
+        write, read = memory.write_port(), late_read(m, memory)
         write_apart, read_apart = memory_apart.write_port(), memory_apart.read_port()
         place = Signal(2, reset_less=True)  # where the response is that is being sent, or was last
         chosen = Signal.like(place)

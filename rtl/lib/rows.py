@@ -34,12 +34,12 @@ class Clear(data.StructLayout):
         super().__init__({"now": 1, "connection": connection_shape(connections)})
 
 
-def block_ram(connections: int) -> dict[str, str | int]:
-    """The attributes of a memory that has few words for each connection, and is never read while that word is written.
+def block_ram(connections: int) -> dict[str, str]:
+    """The attributes of a memory that has few words for each connection.
 
     It is in block RAM for more than four connections; a board for a few has none to spare.
     """
-    return {"no_rw_check": 1, **({"ram_style": "block"} if connections > 4 else {})}
+    return {"ram_style": "block"} if connections > 4 else {}
 
 
 def forget(m: Module, clear, *flags: Value) -> None:

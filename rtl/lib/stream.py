@@ -23,6 +23,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.late_read import late_read
+
 __all__ = [
     "PART",
     "Buffer",
@@ -355,14 +357,14 @@ class LateFifo(Fifo):
 
     def __init__(self, shape, depth: int, *, spare: int = 2, attrs: Mapping[str, str | int] | None = None):
         super().__init__(shape, depth, spare=spare)
-        self.attrs = {"no_rw_check": 1, **(attrs or {})}
+        self.attrs = attrs
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.memory = memory = Memory(
             shape=Value.cast(self.i.payload).shape(), depth=self.depth, init=[], attrs=self.attrs
         )
-        write, read = memory.write_port(), memory.read_port()
+        write, read = memory.write_port(), late_read(m, memory)
         head = Signal(range(2 * self.depth))
         tail = Signal.like(head)
         next_head = Signal.like(head)

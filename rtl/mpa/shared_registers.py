@@ -7,6 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.ports import ports_of
 from open_rnic.rtl.lib.rows import Clear, connection_shape
 from open_rnic.rtl.mpa.counter_sums import Counted
@@ -144,7 +145,8 @@ class SharedRegisters(wiring.Component):
     def _store(self, m, x):
         """The memory, the adder for its words, and the count of cycles."""
         m.submodules.page = page = Memory(shape=32, depth=_WORDS * self.connections, init=self.connections * x.initial)
-        write, read = page.write_port(), page.read_port()
+        # What is read of a word as it is written is not used.
+        write, read = page.write_port(), late_read(m, page)
         m.d.comb += [
             read.addr.eq(Cat(x.at, x.row)),
             write.addr.eq(Cat(x.to, x.row)),

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu, packet
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape, forget
 from open_rnic.rtl.mpa.shared_mpa import Sending
 from open_rnic.rtl.mpa.shared_registers import NumberedEvent
@@ -135,7 +136,7 @@ class SharedStreams(wiring.Component):
         x = _Visit(m, self)
         m.submodules.entries = memory = Memory(shape=32, depth=_ENTRIES * self.connections, init=[])
         tails = self._enter(m, bank, page, memory.write_port(), x.heads)
-        read = memory.read_port()
+        read = late_read(m, memory)  # an entry is used if it was there when the visit began
         m.d.comb += [
             self.sending_of.eq(x.at),
             self.state.eq(x.states.read(m, self.state_of)),
@@ -305,7 +306,7 @@ class SharedStreams(wiring.Component):
         lanes = self.lanes
         lane_bits = (lanes - 1).bit_length()
         m.submodules.ulpdus = memory = Memory(shape=32 * lanes, depth=_WORDS // lanes * self.connections, init=[])
-        write, read = memory.write_port(), memory.read_port()
+        write, read = memory.write_port(), late_read(m, memory)  # of a ULPDU that has been stored
         given, beat = self.passed, self.passed.payload
         of = beat.connection
         place = Signal(range(_WORDS // lanes + 1))  # of the next beat

@@ -8,6 +8,8 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.late_read import late_read
+
 __all__ = ["EXPIRED", "FRESH", "INTERVAL", "UNIT", "WORDS", "Neighbours", "Task", "Word"]
 
 UNIT = 1024  # ticks in a unit of age
@@ -128,20 +130,18 @@ class Neighbours(wiring.Component):
         """Store the words of the entries; return the write port, the word that has been read, and the read address."""
         entry = [0] * Word.CONSTANTS + [*self.constants]
         entry += [0] * (WORDS - len(entry))
-        # A word is never read in the cycle in which it is written.
         m.submodules.words = words = Memory(
             shape=32,
             depth=2 * self.entries * WORDS,
             init=entry * 2 * self.entries,
-            attrs={"ram_style": "block", "no_rw_check": 1},
+            attrs={"ram_style": "block"},
         )
-        write, read = words.write_port(), words.read_port(domain="comb")
-        held = Signal(32, reset_less=True)  # the output register of the memory
-        m.d.sync += held.eq(read.data)
+        # A word is never read in the cycle in which it is written.
+        write, read = words.write_port(), late_read(m, words)
         m.d.comb += [
             write.addr.eq(Cat(self._word, self._row)),
             read.addr.eq(Cat(self.show, self._row)),
-            self.word.eq(held),
+            self.word.eq(read.data),
         ]
         with m.Switch(self._word):
             with m.Case(Word.ADDRESS):
@@ -150,7 +150,7 @@ class Neighbours(wiring.Component):
                 m.d.comb += write.data[16:].eq(self.sender[:16])
             with m.Default():
                 m.d.comb += write.data.eq(self.sender[16:])
-        return write, held, read.addr
+        return write, read.data, read.addr
 
     def _ages(self, m):
         """Store the ages of the entries; return the write port, which writes ``new_age``."""

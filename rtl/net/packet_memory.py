@@ -6,6 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import Packet
+from open_rnic.rtl.lib.late_read import late_read
 
 __all__ = ["OutputRegister", "PacketMemory", "PacketWriter"]
 
@@ -78,19 +79,17 @@ class PacketMemory(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.memory = memory = Memory(shape=36, depth=self.depth, init=[], attrs={"no_rw_check": 1})
-        write, read = memory.write_port(granularity=18), memory.read_port(domain="comb")
-        register = Signal(36, reset_less=True)
+        m.submodules.memory = memory = Memory(shape=36, depth=self.depth, init=[])
+        write, read = memory.write_port(granularity=18), late_read(m, memory)
         word = self.word
         m.d.comb += [
             write.addr.eq(self.write_address),
             write.data.eq(Cat(word.data[:16], word.octets[:2], word.data[16:], word.octets[2], word.last)),
             write.en.eq(Cat(self.low, self.high)),
             read.addr.eq(self.read_address),
-            Value.cast(self.held).eq(Cat(register[:16], register[18:34], register[16:18], register[34:])),
+            read.en.eq(self.read),
+            Value.cast(self.held).eq(Cat(read.data[:16], read.data[18:34], read.data[16:18], read.data[34:])),
         ]
-        with m.If(self.read):
-            m.d.sync += register.eq(read.data)
         return m
 
 

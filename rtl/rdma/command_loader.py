@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.rows import Cells, Clear, block_ram, connection_shape, only_many
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Buffer, WorkWords
@@ -122,7 +123,8 @@ class CommandLoader(wiring.Component):
         depth = self.buffer_depth * self.connections
         m.submodules.withdrawn = withdrawn = Memory(shape=1, depth=depth, init=[], attrs=block_ram(self.connections))
         marks = withdrawn.write_port()
-        marked = withdrawn.read_port(domain="comb" if self.connections == 1 else "sync")  # as the queue of buffers
+        # As the queue of buffers:
+        marked = withdrawn.read_port(domain="comb") if self.connections == 1 else late_read(m, withdrawn)
         withdraws = Signal()  # the buffer with the number ``word``
         number = Signal(range(self.buffer_depth))
         m.d.comb += [

@@ -6,6 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.counter import count_up_down
+from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape, only_many
 from open_rnic.rtl.rdma.layouts import Completed
 
@@ -78,7 +79,7 @@ class CompletionQueue(wiring.Component):
         visibles = Cells(m, visible, self.connections, self.completes_of, self.clear)
         tails = Cells(m, tail, self.connections, self.enters_of, self.clear)
         m.submodules.memory = memory = Memory(shape=Completed, depth=2 * self.depth * self.connections, init=[])
-        write, read = memory.write_port(), memory.read_port()
+        write, read = memory.write_port(), late_read(m, memory)  # of an entry that has been visible for a cycle
         m.d.comb += [
             write.addr.eq(Cat(tail, self.enters_of)), write.data.eq(self.i), write.en.eq(self.enters),
             read.addr.eq(Cat((head - self.last)[:len(head)], self.shown)),

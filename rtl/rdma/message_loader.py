@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.rdma.layouts import Fragment, Message, RequestWords, Segments, WorkWords, request_row_words
@@ -284,9 +285,9 @@ class MessageLoader(wiring.Component):
         """The words of WORK commands: return those in the oldest row that has not been taken."""
         # A row that is written while it is read is read again before its command ends.
         shape = data.ArrayLayout(32, self.width)
-        memory = Memory(shape=shape, depth=WORK_WORDS * self.work // self.width, init=[], attrs={"no_rw_check": 1})
+        memory = Memory(shape=shape, depth=WORK_WORDS * self.work // self.width, init=[])
         m.submodules.work = memory
-        write, read = memory.write_port(granularity=1), memory.read_port()
+        write, read = memory.write_port(granularity=1), late_read(m, memory)
         head = Signal.like(read.addr)
         place = Signal(range(self.width))  # of the next word in its row
         m.d.comb += [
@@ -304,9 +305,9 @@ class MessageLoader(wiring.Component):
         """The RDMA Read Requests: return a word, a cycle later, of the one that was taken last."""
         number = self._number
         depth = self.reads * self.row_words
-        memory = Memory(shape=32 * self.lanes, depth=depth, init=[], attrs={"no_rw_check": 1})
+        memory = Memory(shape=32 * self.lanes, depth=depth, init=[])
         m.submodules.requests = memory
-        write, read = memory.write_port(), memory.read_port()
+        write, read = memory.write_port(), late_read(m, memory)  # of a request that has arrived
         request = Signal(range(self.reads), init=self.reads - 1)
         lane_bits = (self.lanes - 1).bit_length()
         lane = Signal(lane_bits)

@@ -6,6 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.counter import count_up_down
+from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape, forget, only_many
 from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.rdma.layouts import Sink
@@ -136,7 +137,7 @@ class ReadCounter(wiring.Component):
             return result
 
         m.submodules.sinks = memory = Memory(shape=Sink, depth=self.reads * self.connections, init=[])
-        write, read = memory.write_port(), memory.read_port()
+        write, read = memory.write_port(), late_read(m, memory)  # of a sink that is ``known``
         rtr = Signal(self.connections)  # the Read RTR has not been answered
         place = Signal(range(self.reads * self.connections))
         some = Signal()

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.layouts import RxUlpdu
 from open_rnic.rtl.formats.opcodes import FIRST_MSN, INVALIDATES, READ_REQUEST_OCTETS, SENDS, Opcode, Queue
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_shape, forget, only_many
 from open_rnic.rtl.rdma.header_reader import Header, HeaderReader, PayloadBeat
 from open_rnic.rtl.rdma.layouts import (
@@ -699,7 +700,7 @@ class _Turning(_State):
         """Store the header of a refused ULPDU."""
         r = self.receiver
         m.submodules.headers = memory = Memory(shape=32, depth=8 * r.connections, init=[])
-        write, read = memory.write_port(), memory.read_port()
+        write, read = memory.write_port(), late_read(m, memory)  # of a header that has been stored
         number = Signal(range(8))
         words = Array([*(header.octets.word_select(n, 32) for n in range(HEADER_WORDS)), header.length])
         with m.If(refuses):

@@ -5,6 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.rows import Clear, connection_field, forget, only_many
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
@@ -221,9 +222,9 @@ class RegionTable(wiring.Component):
         for name in RowWrite.NAMES:
             shape = self._key_shape() if name == "key" else 32
             # A row that is written while it is read is found only if it has been live for a while: see ``revokes``.
-            memory = Memory(shape=shape, depth=self.all_rows, init=[], attrs={"no_rw_check": 1})
+            memory = Memory(shape=shape, depth=self.all_rows, init=[])
             m.submodules[name] = memory
-            write, read = memory.write_port(), memory.read_port()
+            write, read = memory.write_port(), late_read(m, memory, name=f"{name}_read")
             m.d.comb += [read.addr.eq(row), read.en.eq(self.step)]
             words[name] = read.data
             if name == "key":

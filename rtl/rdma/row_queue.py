@@ -6,6 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.counter import count_up_down
+from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape, only_many
 
 __all__ = ["RowQueue", "is_read"]
@@ -110,7 +111,7 @@ class RowQueue(wiring.Component):
         ]
         for name, width in self.widths.items():
             m.submodules[name] = memory = Memory(shape=width, depth=self.depth * self.connections, init=[])
-            write, read = memory.write_port(), memory.read_port()
+            write, read = memory.write_port(), late_read(m, memory)  # of a row that is ``known``
             m.d.comb += [
                 write.addr.eq(Cat(self.next, self.connection)), write.data.eq(self.word),
                 write.en.eq(self.fields[name]),

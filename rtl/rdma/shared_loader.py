@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
@@ -123,11 +124,10 @@ class SharedLoader(wiring.Component):
 
     def _memories(self, m, x):
         """Commands, RDMA Read Requests, and the rests of messages: a word of each is read in every cycle."""
-        no_check = {"no_rw_check": 1}  # nothing is read before the cycle behind its last write
-        commands = Memory(shape=32, depth=WORK_WORDS * self.work * self.connections, init=[], attrs=no_check)
+        commands = Memory(shape=32, depth=WORK_WORDS * self.work * self.connections, init=[])
         wide = 32 * self.lanes
-        requests = Memory(shape=wide, depth=self.row_words * self.reads * self.connections, init=[], attrs=no_check)
-        rests = Memory(shape=wide, depth=self.saved_words * self.connections, init=[], attrs=no_check)
+        requests = Memory(shape=wide, depth=self.row_words * self.reads * self.connections, init=[])
+        rests = Memory(shape=wide, depth=self.saved_words * self.connections, init=[])
         m.submodules.work, m.submodules.requests, m.submodules.rests = commands, requests, rests
         tail = Signal.like(x.head)
         tails = Cells(m, tail, self.connections, self.words.connection, self.clear)
@@ -137,9 +137,10 @@ class SharedLoader(wiring.Component):
         numbers = Cells(m, shown_number, self.connections, self.shown.connection, self.clear)
         with m.If(self.shown.steps):
             numbers.write(m, shown_number + 1)
-        write, read = commands.write_port(), commands.read_port()
-        put, get = requests.write_port(), requests.read_port()
-        save, load = rests.write_port(), rests.read_port()
+        # Nothing is used that was read before the cycle behind its last write.
+        write, read = commands.write_port(), late_read(m, commands)
+        put, get = requests.write_port(), late_read(m, requests)
+        save, load = rests.write_port(), late_read(m, rests)
         next_head = Signal.like(x.head)
         lane_bits = (self.lanes - 1).bit_length()
         row_bits, saved_bits = ((each - 1).bit_length() for each in (self.row_words, self.saved_words))

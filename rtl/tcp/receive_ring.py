@@ -6,6 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import packet
+from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.tcp.config import RingMemory
 from open_rnic.rtl.tcp.ring import AheadReader, PacketReader, RingWriter
 from open_rnic.rtl.tcp.ring_memory import WriteQueue, connect_memory, memory_members
@@ -106,7 +107,7 @@ class ReceiveRings(wiring.Component):
         if self.outside is None:
             m.submodules.memory = memory = Memory(shape=32, depth=self.connections * self.size // 4, init=[])
             m.submodules.reader = reader = PacketReader(self.size, tag)
-            port = memory.read_port()
+            port = late_read(m, memory)  # of octets that have been delivered, which stay until they are taken
             m.d.comb += [
                 reader.word.eq(port.data),
                 port.en.eq(reader.read),

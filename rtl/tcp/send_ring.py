@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import Packet, packet
 from open_rnic.rtl.lib.counter import count_up_down
+from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.tcp.config import RingMemory
 from open_rnic.rtl.tcp.ring import AheadReader, RingRead, RingReader, RingWriter
 from open_rnic.rtl.tcp.ring_memory import WriteQueue, connect_memory, memory_members
@@ -74,7 +75,7 @@ class SendRings(wiring.Component):
         m = Module()
         if self.outside is None:
             m.submodules.memory = memory = Memory(shape=32, depth=self.connections * self.size // 4, init=[])
-            self._read(m, memory.read_port())
+            self._read(m, late_read(m, memory))  # of octets that have been queued, which stay until they are released
             self._write(m, memory.write_port(granularity=8), room=Const(1))
         else:
             start = self.outside.send

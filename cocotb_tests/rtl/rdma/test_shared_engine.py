@@ -8,6 +8,7 @@ import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge, gather
 
+from open_rnic.cocotb_tests.collisions import colliding
 from open_rnic.cocotb_tests.harness import bench, never, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma import programs
@@ -181,7 +182,7 @@ def test_each_connection_is_its_twin(connections, lanes, seed):
 
 
 def engine(connections, lanes):
-    return functools.partial(RdmaEngine, lanes, **SIZES, connections=connections, fabric=lanes == 1)
+    return functools.partial(colliding, RdmaEngine, lanes, **SIZES, connections=connections, fabric=lanes == 1)
 
 
 @pytest.mark.parametrize(("owner", "seed"), [(2, 0)])

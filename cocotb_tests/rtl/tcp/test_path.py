@@ -5,6 +5,7 @@ import functools
 import cocotb
 import pytest
 
+from open_rnic.cocotb_tests.collisions import colliding
 from open_rnic.cocotb_tests.harness import simulate
 from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.host_driver.devices.sim.network_path import make
@@ -22,7 +23,7 @@ async def shadows_the_twin(dut):
 @pytest.mark.parametrize("seed", shortened("more seeds", 1, range(3)))
 def test_the_path_sends_what_the_twin_sends(seed):
     simulate(
-        functools.partial(make, "4", "8192", "8192"), shadows_the_twin,
+        functools.partial(colliding, make, "4", "8192", "8192"), shadows_the_twin,
         parameters={"seed": seed, "steps": 1000, "quiet": QUIET},
     )  # fmt: skip
 

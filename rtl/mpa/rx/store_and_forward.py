@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.layouts import RxUlpdu
 from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.rows import only_many
 from open_rnic.rtl.registers import Verdict
 
@@ -58,7 +59,7 @@ class StoreAndForward(wiring.Component):
         m = Module()
         shape = RxUlpdu(self.lanes, self.connections)
         m.submodules.memory = memory = Memory(shape=shape.size, depth=self.beats, init=[])
-        write, read = memory.write_port(), memory.read_port()
+        write, read = memory.write_port(), late_read(m, memory)  # of beats before ``kept``
         bits = len(write.addr) + 1
         written = Signal(bits)
         kept = Signal(bits)

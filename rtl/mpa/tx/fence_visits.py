@@ -6,6 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import SINK
+from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.rows import Clear, block_ram, connection_shape, forget
 from open_rnic.rtl.mpa.rtr import Report
 
@@ -61,7 +62,7 @@ class Visits(wiring.Component):
         m.submodules.notices = notices = Memory(
             shape=Notice, depth=self.connections, init=[], attrs=block_ram(self.connections)
         )
-        write, read = notices.write_port(), notices.read_port()
+        write, read = notices.write_port(), late_read(m, notices)
         waits = Signal(self.connections, init=-1)  # no visit has begun since the last report
         unread = Signal(self.connections)  # the notice has not been read
         candidates = Signal(self.connections)
