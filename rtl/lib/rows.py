@@ -23,7 +23,7 @@ def connection_field(connections: int) -> dict[str, range]:
 
 
 def only_many(connections: int, members: dict) -> dict:
-    """These members, if there are many connections: those that one connection has no need of."""
+    """Return ``members``, of which a single connection has no need, for several."""
     return members if connections > 1 else {}
 
 

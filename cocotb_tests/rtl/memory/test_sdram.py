@@ -22,6 +22,7 @@ from open_rnic.host_driver.devices.sim.signals import drive, level, rises_with
 from open_rnic.rtl.formats.memory_port import MemoryPort, word_bits
 from open_rnic.rtl.memory import litedram
 from open_rnic.rtl.memory.chips import CHIPS, M12L64322A, MT41K64M16, Kind
+from open_rnic.rtl.memory.ports import Split
 from open_rnic.rtl.memory.sdram import Sdram
 
 HZ = {Kind.SDR: 50_000_000, Kind.DDR3: 75_000_000}  # of boards
@@ -242,4 +243,4 @@ def test_chips_are_those_that_litedram_knows(chip):
 
 def test_words_that_do_not_fit_into_the_memorys_are_rejected():
     with pytest.raises(ValueError, match=r"^a word of 64 bits must have 1, 2, 4 or more words of 4 lanes$"):
-        Sdram(4, M12L64322A, HZ[Kind.SDR])
+        Split(4, 20, 64)

@@ -53,11 +53,11 @@ class LaneReceiver(wiring.Component):
     def __init__(self, connections: int = 1):
         self.connections = connections
         self._many = many = connections > 1
+        one = {"i": In(stream.Signature(StreamBeat(1))), "start": In(range(INTERVAL))}
         super().__init__({
-            "i": In(stream.Signature(Train(1, connections) if many else StreamBeat(1))),
+            **({"i": In(stream.Signature(Train(1, connections))), "idle": Out(1)} if many else one),
             "o": Out(stream.Signature(CheckedUlpdu(1, connections))),
             "markers": In(1),
-            **({"idle": Out(1)} if many else {"start": In(range(INTERVAL))}),
             "maximum": In(16),
             "enable": In(1),
         })

@@ -54,12 +54,12 @@ class FpduReceiver(wiring.Component):
         check_lanes(lanes)
         self.lanes = lanes
         self.connections = connections
-        many = connections > 1
+        one = {"i": In(stream.Signature(Packet(lanes))), "start": In(range(INTERVAL))}
+        many = {"i": In(stream.Signature(Train(lanes, connections))), "idle": Out(1)}
         super().__init__({
-            "i": In(stream.Signature(Train(lanes, connections) if many else Packet(lanes))),
+            **(many if connections > 1 else one),
             "o": Out(stream.Signature(CheckedUlpdu(lanes, connections))),
             "markers": In(1),
-            **({"idle": Out(1)} if many else {"start": In(range(INTERVAL))}),
             "maximum": In(16),
             "enable": In(1),
         })
