@@ -1,7 +1,7 @@
 """Memories that return bits inverted which are written as they are read, of which :func:`.late_read` makes no use."""
 
-import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -9,10 +9,10 @@ from amaranth.hdl import Cat, Const, Fragment, MemoryInstance, Module, Shape, Si
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 
-__all__ = ["colliding", "collisions"]
+__all__ = ["colliding", "collisions", "elaborated_within"]
 
 
-@contextlib.contextmanager
+@contextmanager
 def collisions() -> Iterator[None]:
     """Let memories that are elaborated here be such memories, if they have a :func:`.late_read`."""
     elaborate = Memory.elaborate
@@ -40,14 +40,20 @@ def _inverting(memory: Memory) -> Module:
     return m
 
 
-def colliding(make: Callable[..., wiring.Component], *arguments: Any, **options: Any) -> wiring.Component:
-    """Return the component that ``make`` makes of the arguments; its memories will be such memories."""
-    component = make(*arguments, **options)
+def elaborated_within(
+    context: Callable[[], AbstractContextManager[None]], component: wiring.Component
+) -> wiring.Component:
+    """Return the component, which will be elaborated within the context, as all that it contains will."""
     elaborate = component.elaborate
 
     def elaborated(platform: object) -> Fragment:
-        with collisions():
+        with context():
             return Fragment.get(elaborate(platform), platform)
 
     component.elaborate = elaborated
     return component
+
+
+def colliding(make: Callable[..., wiring.Component], *arguments: Any, **options: Any) -> wiring.Component:
+    """Return the component that ``make`` makes of the arguments; its memories will be such memories."""
+    return elaborated_within(collisions, make(*arguments, **options))

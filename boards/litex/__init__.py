@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from amaranth.lib.wiring import Out
 from litex.gen import LiteXModule
 from litex.soc.interconnect import axi, stream
 from litex.soc.interconnect.csr import CSRStatus
@@ -11,6 +12,7 @@ from migen import ClockSignal, If, Instance, ResetSignal, Signal
 from open_rnic.host_driver.tools.static_address import StaticAddress
 from open_rnic.host_driver.tools.verilog import module
 from open_rnic.rtl.formats.memory_bus import MemoryBus
+from open_rnic.rtl.lib.buses import LiteDram
 from open_rnic.rtl.memory.litedram import start
 from open_rnic.rtl.rnic.plain_rnic import PlainRnic
 
@@ -22,10 +24,6 @@ _CHANNELS = {  # of AXI4: the fields that the master gives, but for addresses, a
     "b": ((), ("resp", "id")),
     "ar": (("burst", "len", "size", "lock", "prot", "cache", "id"), ()),
     "r": ((), ("resp", "data", "last", "id")),
-}
-_NATIVE = {  # of a port of LiteDRAM: what its user gives, but for the address, and gets
-    "o": ("cmd_valid", "cmd_we", "wdata_data", "wdata_we"),
-    "i": ("cmd_ready", "wdata_ready", "rdata_valid", "rdata_data"),
 }
 _OCTET_CYCLES = {25_000_000: 2, 50_000_000: 4}  # MII and RMII, by the frequency of LiteEth's domain eth_tx
 
@@ -121,13 +119,12 @@ class Rnic(LiteXModule):
         """Return the pins of the RNIC's two ports of LiteDRAM."""
         pins = {}
         for side, port in zip(("writes", "reads"), ports, strict=True):
-            for direction, names in _NATIVE.items():
-                for name in names:
-                    part, field = name.split("_")
-                    pins[f"{direction}_dram_{side}_{name}"] = getattr(getattr(port, part), field)
             place = Signal(max=8 * self.memory // port.data_width)
             self.comb += port.cmd.addr.eq(place)
-            pins[f"o_dram_{side}_cmd_addr"] = place
+            for name, member in LiteDram(len(place), port.data_width).members[side].signature.members.items():
+                part, field = name.split("_")
+                signal = place if name == "cmd_addr" else getattr(getattr(port, part), field)
+                pins[f"{'o' if member.flow is Out else 'i'}_dram_{side}_{name}"] = signal
         return pins
 
     def _sampled(self) -> dict[str, Signal]:

@@ -6,14 +6,15 @@ Nor may it use bits that are written as they are read (:mod:`.collisions`).
 import contextlib
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from amaranth.hdl import Fragment, Shape, ShapeCastable
+from amaranth.hdl import Shape, ShapeCastable
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 
-from open_rnic.cocotb_tests.collisions import collisions
+from open_rnic.cocotb_tests.collisions import colliding, elaborated_within
 
 __all__ = ["dirty"]
 
@@ -38,13 +39,7 @@ def _random_contents(seed: int) -> Iterator[None]:
 
 def dirty(make: Callable[..., wiring.Component], seed: int) -> wiring.Component:
     """Return the component, which ``make`` makes; its memories are made dirty when it is elaborated."""
-    with _random_contents(seed):
-        component = make()
-    elaborate = component.elaborate
-
-    def elaborated(platform: object) -> Fragment:
-        with _random_contents(seed), collisions():
-            return Fragment.get(elaborate(platform), platform)
-
-    component.elaborate = elaborated
-    return component
+    contents = partial(_random_contents, seed)
+    with contents():
+        component = colliding(make)
+    return elaborated_within(contents, component)
