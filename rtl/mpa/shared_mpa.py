@@ -249,18 +249,19 @@ class SharedMpa(wiring.Component):
     def _count(self, m, name, to, adds, connection, *, rx, **fields):
         """Add up what the registers count; returns whether all of it has reached them.
 
-        At 1 lane, an FPDU has several beats; at others, it may have one.
+        At 1 lane, an FPDU has several beats; at others, it may have one. The increments are added a cycle later, as
+        the end of an FPDU is known late in its cycle.
         """
         bits = {field: len(Value.cast(value)) for field, value in fields.items()}
         dense = self.lanes > 1
         m.submodules[f"{name}_counts"] = tally = CounterSums(self.connections, rx=rx, fields=bits, dense=dense)
-        m.d.comb += [
+        m.d.sync += [
             tally.adds.eq(adds),
             tally.connection.eq(connection),
             *(tally.amounts[field].eq(value) for field, value in fields.items()),
         ]
         wiring.connect(m, tally.o, to)
-        return tally.idle
+        return tally.idle & ~adds
 
     def _stalls(self, m, name, of, ends):
         """Return the number of cycles in which the packet of the stream ``of`` has been stalled."""
