@@ -16,7 +16,7 @@ from open_rnic.rtl.net.neighbours import UNIT
 from open_rnic.rtl.net.packet_fifo import PacketFifo
 from open_rnic.rtl.net.packet_slots import SLOT, PacketSlots
 from open_rnic.rtl.net.receiver import Receiver
-from open_rnic.rtl.net.sender import Resolve, Sender
+from open_rnic.rtl.net.sender import Sender
 
 __all__ = ["Net"]
 
@@ -40,15 +40,12 @@ class Net(wiring.Component):
     rx_frames : In, stream of :class:`.Frame`; ``ready`` is always 1
     tx_frames : Out, stream of :class:`.Packet`; padded to 60 octets, without pauses
     tcp_rx : Out, stream of :class:`.RxSegment`; with good frame, lengths and checksums
-    tcp_tx : In, stream of :class:`.TxSegment`
+    tcp_tx : In, stream of :class:`.TxSegment`; discarded if the MAC of their next hop is not known, or there is
+        none. An ARP request is sent, at most one a second for an address
     cut_through : In, :class:`.CutThrough`; a segment that is cut through
     tcp_soon : Out, 1 bit; a segment that begins now would leave soon, behind one frame at most
-    tcp_sent : Out, 1 bit; a segment of ``tcp_tx`` has been taken
-    tcp_unresolved : Out, 1 bit; with ``tcp_sent``: it was discarded, as the MAC of its next hop is not known, or there
-        is no next hop. An ARP request is sent, at most one a second for an address
-    resolve : In, :class:`.Resolve`
     udp_rx : Out, stream of :class:`.RxDatagram`
-    udp_tx : In, stream of :class:`.TxDatagram`; discarded if their next hop is not known
+    udp_tx : In, stream of :class:`.TxDatagram`; discarded likewise
     mac, address, prefix, gateway : In, 48 bits, 32 bits each; ``prefix`` is the mask of the network, ``gateway`` the
         next hop for other networks, 0 for none
     tick : In, 1 bit; a millisecond has passed
@@ -68,9 +65,6 @@ class Net(wiring.Component):
             "tcp_tx": In(stream.Signature(TxSegment())),
             "cut_through": In(CutThrough()),
             "tcp_soon": Out(1),
-            "tcp_sent": Out(1),
-            "tcp_unresolved": Out(1),
-            "resolve": In(Resolve()),
             "udp_rx": Out(stream.Signature(RxDatagram())),
             "udp_tx": In(stream.Signature(TxDatagram())),
             "mac": In(48),
@@ -120,7 +114,6 @@ class Net(wiring.Component):
                 part.station.mask.eq(swap_octets(self.prefix)),
                 part.station.gateway.eq(swap_octets(self.gateway)),
             ]
-        wiring.connect(m, wiring.flipped(self.resolve), sender.resolve)
         m.d.comb += [
             classifier.first.eq(receiver.examined),
             classifier.first_valid.eq(receiver.examines),
@@ -130,8 +123,6 @@ class Net(wiring.Component):
             sender.kinds_valid.eq(~receiver.examines),
             sender.tick.eq(self.tick),
             self.tcp_soon.eq(sender.idle & frames.soon),
-            self.tcp_sent.eq(sender.sent),
-            self.tcp_unresolved.eq(sender.unresolved),
             self.conflict.eq(sender.conflict),
             self.counts.eq(receiver.counts),
         ]

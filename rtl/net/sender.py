@@ -18,14 +18,14 @@ from open_rnic.rtl.net.neighbours import UNIT, Neighbours, Task, Word
 from open_rnic.rtl.net.packet_memory import PacketWriter
 from open_rnic.rtl.net.receiver import ArpPacket
 
-__all__ = ["Resolve", "Sender"]
+__all__ = ["Sender"]
 
 DEFENCE = 11  # units of age until an address is defended again: 10.2 to 11.3 s (RFC 5227 §1.1, DEFEND_INTERVAL)
 
 _SOURCES = data.StructLayout(dict.fromkeys((
-    "tcp", "udp", "icmp", "stored", "tcp_destination", "udp_destination", "udp_ports", "resolved", "sender",
-    "gateway", "mac", "mac_end", "address", "address_begin_high", "address_end_low", "length_low", "length_high",
-    "checksum", "cut_through", "cut_through_destination", "saved",
+    "tcp", "udp", "icmp", "stored", "tcp_destination", "udp_destination", "udp_ports", "sender", "gateway",
+    "mac", "mac_end", "address", "address_begin_high", "address_end_low", "length_low", "length_high", "checksum",
+    "cut_through", "cut_through_destination", "saved",
 ), 1))  # fmt: skip
 
 _TASK = data.StructLayout(dict.fromkeys((
@@ -50,26 +50,6 @@ class Origin(enum.Enum, shape=2):
     TCP = 0
     UDP = 1
     ICMP = 2
-    RESOLVE = 3
-
-
-class Resolve(wiring.Signature):
-    """A look for the MAC of a next hop.
-
-    Members
-    -------
-    valid : Out, 1 bit
-        Stays until ``done``.
-    address : Out, 32 bits
-        A destination, as an integer.
-    done : In, 1 bit
-        The address has been looked for.
-    hit : In, 1 bit
-        With ``done``: the MAC is known. If it is not, a request has been sent, as for a segment.
-    """
-
-    def __init__(self):
-        super().__init__({"valid": Out(1), "address": Out(32), "done": In(1), "hit": In(1)})
 
 
 class Sender(wiring.Component):
@@ -103,9 +83,6 @@ class Sender(wiring.Component):
         that of ``examined`` if ``kinds_valid`` is 1
     tick : In, 1 bit; a millisecond has passed
     idle : Out, 1 bit; no frame is being built
-    sent : Out, 1 bit; a segment of ``tcp`` has been taken
-    unresolved : Out, 1 bit; with ``sent``: it was discarded, because the MAC of its next hop is not known
-    resolve : In, :class:`Resolve`
     conflict : Out, 1 bit; another host used this host's address (RFC 5227 §2.4)
 
     """
@@ -128,14 +105,11 @@ class Sender(wiring.Component):
             "kinds_valid": In(1),
             "tick": In(1),
             "idle": Out(1),
-            "sent": Out(1),
-            "unresolved": Out(1),
-            "resolve": In(Resolve()),
             "conflict": Out(1),
         })
 
         self._origin = Signal(Origin)
-        self._is = Signal(data.StructLayout({"tcp": 1, "udp": 1, "icmp": 1, "resolve": 1}))  # the origin
+        self._is = Signal(data.StructLayout({"tcp": 1, "udp": 1, "icmp": 1}))  # the origin
         self._task = Signal(_TASK)
         self._subject = Signal(32)  # the address that is examined or looked up
         self._length = Signal(11)  # of the segment, the datagram's payload, or the ICMP message
@@ -183,7 +157,6 @@ class Sender(wiring.Component):
             self._is.tcp.eq(self._origin == Origin.TCP),
             self._is.udp.eq((self._origin == Origin.UDP) & self.has_udp),
             self._is.icmp.eq(self._origin == Origin.ICMP),
-            self._is.resolve.eq(self._origin == Origin.RESOLVE),
             self.examined.eq(self._subject),
             self.neighbours.address.eq(self._subject),
             self.neighbours.sender.eq(self.arp.payload.mac),
@@ -202,10 +175,8 @@ class Sender(wiring.Component):
 
     def _choose(self, m):
         """The origins take turns."""
-        m.d.comb += self._waiting.eq(self.resolve.valid | self.tcp.valid | self.udp.valid | self.icmp.valid)
-        with m.If(self.resolve.valid):
-            m.d.comb += self._chosen.eq(Origin.RESOLVE)
-        with m.Elif(self.tcp.valid & ~(self._is.tcp & (self.udp.valid | self.icmp.valid))):
+        m.d.comb += self._waiting.eq(self.tcp.valid | self.udp.valid | self.icmp.valid)
+        with m.If(self.tcp.valid & ~(self._is.tcp & (self.udp.valid | self.icmp.valid))):
             m.d.comb += self._chosen.eq(Origin.TCP)
         with m.Elif(self.udp.valid & ~(self._is.udp & self.icmp.valid)):
             m.d.comb += self._chosen.eq(Origin.UDP)
@@ -239,7 +210,6 @@ class Sender(wiring.Component):
             "tcp_destination": swap_octets(tcp.destination),
             "udp_destination": swap_octets(udp.destination),
             "udp_ports": Cat(swap_octets(udp.source_port), swap_octets(udp.destination_port)),
-            "resolved": swap_octets(self.resolve.address),
             "sender": self.arp.payload.address,
             "gateway": station.gateway,
             "mac": station.mac[:32],
@@ -311,13 +281,12 @@ class Sender(wiring.Component):
                     m.next = "Begin"
 
     def _route(self, m):
-        """The next hop of a packet, or of an address that is only looked for (RFC 1122 §3.3.1)."""
+        """The next hop of a packet (RFC 1122 §3.3.1)."""
         task, kinds, neighbours, give = self._task, self.kinds, self.neighbours, self._give
         with m.State("Destination"):
             m.d.comb += [
                 give.tcp_destination.eq(self._is.tcp),
                 give.udp_destination.eq(self._is.udp),
-                give.resolved.eq(self._is.resolve),
                 give.icmp.eq(self._is.icmp),
                 self.icmp.ready.eq(self._is.icmp),
                 self._writes.eq(1),
@@ -329,7 +298,7 @@ class Sender(wiring.Component):
         with m.State("Length"):
             tcp_or_udp = Mux(self._is.tcp, self.tcp.payload.length, self.udp.payload.length)
             m.d.comb += self.icmp.ready.eq(self._is.icmp)
-            m.d.sync += self._length.eq(Mux(self._is.tcp | self._is.udp, tcp_or_udp, self.icmp.payload.data))
+            m.d.sync += self._length.eq(Mux(self._is.icmp, self.icmp.payload.data, tcp_or_udp))
             with m.If(self.icmp.valid | ~self._is.icmp):
                 m.next = "Route"
 
@@ -343,36 +312,23 @@ class Sender(wiring.Component):
                 with m.If(kinds.broadcast & self._is.udp):
                     m.next = "Begin"
                 with m.Elif(kinds.broadcast | kinds.no_host | kinds.ours | ~kinds.routed):
-                    m.next = "Unreachable"
+                    m.next = "Discard"
                 with m.Else():
                     m.next = "LookUp"
 
         with m.State("LookUp"):
-            m.d.comb += [
-                neighbours.task.eq(Task.LOOK_UP),
-                self.resolve.done.eq(neighbours.done & self._is.resolve),
-                self.resolve.hit.eq(neighbours.known),
-            ]
+            m.d.comb += neighbours.task.eq(Task.LOOK_UP)
             m.d.sync += task.asks.eq(neighbours.ask)
             with m.If(neighbours.done):
                 m.next = "Discard"
-                with m.If(self._is.resolve):
-                    m.next = "Ask"
-                with m.Elif(neighbours.known):
+                with m.If(neighbours.known):
                     m.next = "Header"
 
     def _discard(self, m):
         """A packet without a next hop, or whose next hop has no known MAC."""
-        with m.State("Unreachable"):
-            m.d.comb += self.resolve.done.eq(self._is.resolve)
-            m.next = "Discard"
-            with m.If(self._is.resolve):
-                m.next = "Idle"
-
         with m.State("Discard"):
             m.d.comb += self._take.eq(1)
             with m.If(self._beat.valid & self._beat.last):
-                m.d.comb += [self.sent.eq(self._is.tcp), self.unresolved.eq(1)]
                 m.next = "Ask"
 
     def _collect(self, m):
@@ -549,7 +505,7 @@ class Sender(wiring.Component):
             m.next = "Commit"
 
         with m.State("Commit"):
-            m.d.comb += [self.o.commit.eq(1), self.sent.eq(self._is.tcp & ~self._task.sends_arp)]
+            m.d.comb += self.o.commit.eq(1)
             m.next = "Ask"
             with m.If(self._task.sends_arp):
                 m.next = "Idle"

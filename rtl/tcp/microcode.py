@@ -1,7 +1,8 @@
 """The program of the TCP engine (RFC 9293 §3.10), for the sequencer.
 
-Each event has an entry, which ends with WAIT. Segments leave only at the entry ``output``, one at a time, so that a
-received segment never waits for transmission; the exceptions are resets and challenge ACKs, which need no payload.
+Each event has an entry, which ends with WAIT. Segments leave at the entry ``output``, which is chosen while none is
+being sent, so that a received segment never waits for transmission. Few leave at other entries: resets (``stray``, the
+command ABORT), probes (``tick``), and packets that are cut through (``depart``).
 """
 
 from open_rnic.rtl.sequencer.assembler import Program

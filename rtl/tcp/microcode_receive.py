@@ -702,6 +702,7 @@ def _end(p: Program) -> None:
         p.move(port.status, row.state)
     p.label("finish")  # for the reason ``t.x``
     p.move(port.status, t.x)
+    p.label("forget")  # also a connection of the time before a reset, which its row outlasts
     p.move(row.state, State.CLOSED)
     p.move(row.flags, 0)
     p.move(port.bind_address, 0)

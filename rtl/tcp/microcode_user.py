@@ -16,13 +16,7 @@ CLEARED = (
 
 
 def write_user(p: Program, config: EngineConfig) -> None:
-    """Write the entries ``forget``, ``command``, ``queued`` and ``taken``."""
-    p.label("forget")  # a connection of the time before a reset, which its row outlasts
-    p.move(row.state, State.CLOSED)
-    p.move(row.flags, 0)
-    p.move(port.bind_address, 0)
-    p.move(port.bind_ports, 0)
-    p.wait()
+    """Write the entries ``command``, ``queued`` and ``taken``."""
     p.label("command")
     for command in Command:
         p.jump_if(p.eq(t.argument0, command), command.name.lower())

@@ -31,8 +31,7 @@ class NetworkPath(wiring.Component):
                  tag: ShapeLike | None = None):  # fmt: skip
         self.net = Net(udp_ports=udp_ports)
         self.engine = TcpEngine(connections, config, tag=tag)
-        inner = {"tcp_rx", "tcp_tx", "tcp_sent", "tcp_unresolved", "tcp_soon", "segments_in", "segments_out", "soon",
-                 "cut_through", "tick", "resolve"}  # fmt: skip
+        inner = {"tcp_rx", "tcp_tx", "tcp_soon", "segments_in", "segments_out", "soon", "cut_through", "tick"}
         self._outer = {
             part: [name for name in part.signature.members if name not in inner] for part in (self.net, self.engine)
         }

@@ -9,7 +9,7 @@ import dpkt
 from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge
 
 from open_rnic.cocotb_tests.harness import Sink, Source
-from open_rnic.host_driver.devices.sim.signals import level, rises_with
+from open_rnic.host_driver.devices.sim.signals import level
 from open_rnic.host_driver.net.checksum import checksum, pseudo_header
 from open_rnic.host_driver.net.frames import FrameError
 from open_rnic.host_driver.net.host import Host
@@ -103,7 +103,7 @@ class Interface:
         dut.address.value = int(OURS)
         dut.prefix.value = int(INTERFACE.netmask)
         dut.gateway.value = int(gateway)
-        dut.tick.value = dut.resolve__valid.value = 0
+        dut.tick.value = 0
         for name in ("begin", "valid", "cancel", "finish"):
             getattr(dut, f"cut_through__{name}").value = 0
         self.frames = Source(dut, "rx_frames", idle)
@@ -112,7 +112,6 @@ class Interface:
             name: Sink(dut, name, backpressure.get(name, repeat(0))) for name in ("tx_frames", "tcp_rx", "udp_rx")
         }
         self.counts = dict.fromkeys(COUNTS, 0)
-        self.outcomes = []  # of segments: whether each was resolved
         self.conflicts = 0
         cocotb.start_soon(self._watch())
         cocotb.start_soon(self._stay_ready())
@@ -120,17 +119,15 @@ class Interface:
     async def _watch(self):
         dut = self.dut
         edge = RisingEdge(dut.clk)
-        events = First(dut.counts.value_change, RisingEdge(dut.tcp_sent), RisingEdge(dut.conflict))
+        events = First(dut.counts.value_change, RisingEdge(dut.conflict))
         while True:
             await edge
-            counts, sent, conflict = level(dut.counts), level(dut.tcp_sent), level(dut.conflict)
+            counts, conflict = level(dut.counts), level(dut.conflict)
             assert counts.bit_count() <= 1
             if counts:
                 self.counts[COUNTS[counts.bit_length() - 1]] += 1
-            if sent:
-                self.outcomes.append(not level(dut.tcp_unresolved))
             self.conflicts += conflict
-            if not (counts or sent or conflict):
+            if not (counts or conflict):
                 await events
 
     async def _stay_ready(self):
@@ -226,13 +223,6 @@ class Interface:
         """Give the interface the payload of a datagram to send from PORT."""
         fields = {"destination": int(destination), "source_port": PORT, "destination_port": port}
         self.udp_tx.send(payload, length=len(payload), **fields)
-
-    async def resolve(self, address):
-        """Ask for a next hop; return whether it is known."""
-        self.dut.resolve__address.value, self.dut.resolve__valid.value = int(address), 1
-        await rises_with(RisingEdge(self.dut.clk), self.dut.resolve__done)
-        self.dut.resolve__valid.value = 0
-        return bool(self.dut.resolve__hit.value)
 
     def silent(self):
         """Whether nothing has been delivered that was not taken."""
