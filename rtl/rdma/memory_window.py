@@ -57,7 +57,7 @@ class MemoryWindow(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        x = _Access(self.lanes)
+        x = _Access()
         self._register(m, x)
         self._write(m, x)
         self._read(m, x)
@@ -93,7 +93,7 @@ class MemoryWindow(wiring.Component):
         ]
         m.d.sync += latest.eq(page)
         with m.If(registers.WRITE.push):
-            m.d.sync += [x.writes.eq(1), x.written.eq(registers.WRITE.value)]
+            m.d.sync += [x.writes.eq(1), x.written.eq(registers.WRITE.value), x.place.eq(x.address)]
         with m.If(bus.ack & is_read):
             m.d.comb += x.advances.eq(1)
             m.d.sync += x.has.eq(0)
@@ -103,15 +103,15 @@ class MemoryWindow(wiring.Component):
         port, main = self.port, self.main
         lane_bits = self.lanes.bit_length() - 1
         offered = Signal()
-        m.d.comb += x.lane.eq(x.address[:lane_bits])
+        lane = x.place[:lane_bits]
         m.d.sync += offered.eq(port.write.valid & ~port.write.ready & ~(x.writes & ~offered))
         with m.If(x.writes & ~offered):
             m.d.comb += [
                 main.write.valid.eq(1),
-                main.write.payload.address.eq(x.address >> lane_bits),
+                main.write.payload.address.eq(x.place >> lane_bits),
                 main.write.payload.data.eq(x.written.replicate(self.lanes)),
                 main.write.payload.mask.eq(
-                    Cat(x.registers.MASK.value & (x.lane == n).replicate(4) for n in range(self.lanes))
+                    Cat(x.registers.MASK.value & (lane == n).replicate(4) for n in range(self.lanes))
                 ),
                 main.write.payload.last.eq(1),
             ]  # fmt: skip
@@ -131,7 +131,9 @@ class MemoryWindow(wiring.Component):
         lane_bits = self.lanes.bit_length() - 1
         due = Signal(range(2 * MAX_OUTSTANDING))  # words of the engine
         asks = Signal()  # an address of the engine has been offered
+        lane = Signal(range(max(2, self.lanes)))
         m.d.comb += [
+            lane.eq(x.address[:lane_bits]),
             port.words.payload.eq(main.words.payload),
             port.fault.eq(main.fault),
             port.write_fault.eq(main.write_fault),
@@ -156,7 +158,7 @@ class MemoryWindow(wiring.Component):
         with m.If(x.asked):
             m.d.comb += main.words.ready.eq(1)
             with m.If(main.words.valid):
-                m.d.sync += [x.asked.eq(0), x.has.eq(1), x.word.eq(main.words.payload.word_select(x.lane, 32))]
+                m.d.sync += [x.asked.eq(0), x.has.eq(1), x.word.eq(main.words.payload.word_select(lane, 32))]
         with m.Else():
             m.d.comb += [port.words.valid.eq(main.words.valid), main.words.ready.eq(port.words.ready)]
 
@@ -164,12 +166,12 @@ class MemoryWindow(wiring.Component):
 class _Access:
     """The host's access."""
 
-    def __init__(self, lanes: int):
+    def __init__(self):
         self.registers = RegisterBank(MEMORY_MAP)
         self.address = Signal(unsigned(ADDRESS_BITS - 2))
-        self.lane = Signal(range(max(2, lanes)))
         self.advances = Signal()
         self.written = Signal(32)
+        self.place = Signal.like(self.address)  # of ``written``; the memory's ``ready`` may depend on it
         self.word = Signal(32)
         self.writes = Signal()  # ``written`` is on its way to the memory
         self.reads = Signal()  # the bus waits for ``word``
