@@ -24,6 +24,7 @@ from open_rnic.rtl.rdma.layouts import (
     request_row_words,
     word_bits,
 )
+from open_rnic.rtl.rdma.msn import MsnCells
 from open_rnic.rtl.rdma.realigner import Realigner
 from open_rnic.rtl.rdma.regions import MAY_INVALIDATE, Answer, Request, still_live
 from open_rnic.rtl.rdma.registers import HEADER_WORDS, Right
@@ -474,9 +475,9 @@ class RdmaReceiver(wiring.Component):
                 x.mo.write(m, Mux(header.last, 0, order.end))
                 x.send_begun.write(m, ~header.last)
                 with m.If(header.last):
-                    x.next_send(m)
+                    x.use_send(m)
             with m.If(u.is_request):
-                x.next_read(m)
+                x.use_read(m)
                 with m.If(~self.settings.shut):
                     x.request_row.write(m, x.request_row.signal + 1)
             with m.If(u.is_write):
@@ -535,8 +536,7 @@ class _State:
 class _Staying(_State):
     """The state of the only connection.
 
-    Its MSNs have registers, which begin with the first one. Cells begin with 0, so a flag beside them says whether a
-    MSN has been used: with one connection, that would be the larger circuit.
+    Its MSNs have registers, which begin with the first one: :class:`.MsnCells` would be the larger circuit.
     """
 
     def __init__(self, m: Module, receiver: RdmaReceiver):
@@ -547,10 +547,10 @@ class _Staying(_State):
     def unsettled(self, withdrawn):
         return withdrawn
 
-    def next_send(self, m):
+    def use_send(self, m):
         m.d.sync += self.send_msn.eq(self.next_msn)
 
-    def next_read(self, m):
+    def use_read(self, m):
         m.d.sync += self.read_msn.eq(self.next_msn)
 
     def note_rtrs(self, m):
@@ -583,40 +583,18 @@ class _Turning(_State):
         self.storing = Signal()  # the header of a refused ULPDU is being stored
         self.refused_of = Signal.like(active)  # its connection
         self.cut = Signal()  # a ULPDU was cut off whose octets may be in the realigner
-        # Numbers of 0 are those after a reset; a connection that has used a MSN has 1 in these.
-        sends_used = Signal()
-        reads_used = Signal()
-        sends, reads = (Signal(32, name=name) for name in ("next_send", "next_read"))
-        self._sends, self._reads = (
-            Cells(m, each, connections, active, clear, self.next_msn) for each in (sends, reads)
-        )
-        self._sends_used, self._reads_used = (
-            Cells(m, each, connections, active, clear) for each in (sends_used, reads_used)
-        )
-        rtrs = Signal(2)  # the first Send, or the first RDMA Read Request, was a RTR
-        self._rtrs = Cells(m, rtrs, connections, turn.rtr_of, clear)
-        by_rtr = self._rtrs.read(m, active)
-        m.d.comb += [
-            self.send_msn.eq(sends | Mux(sends_used, 0, FIRST_MSN << by_rtr[0])),
-            self.read_msn.eq(reads | Mux(reads_used, 0, FIRST_MSN << by_rtr[1])),
-        ]
+        msns = MsnCells(m, connections, active, turn.rtr_of, clear, self.next_msn)
+        self.use_send, self.use_read, self._note_rtr = msns.use_send, msns.use_read, msns.note_rtr
+        m.d.comb += [self.send_msn.eq(msns.send), self.read_msn.eq(msns.read)]
 
     def unsettled(self, _withdrawn):
         return ~self.receiver.turn.settled
-
-    def next_send(self, m):
-        self._sends.write(m)
-        self._sends_used.write(m, 1)
-
-    def next_read(self, m):
-        self._reads.write(m)
-        self._reads_used.write(m, 1)
 
     def note_rtrs(self, m):
         """A RTR is the first message of its queue."""
         rtr = self.receiver.rtr
         with m.If((rtr == Rtr.SEND) | (rtr == Rtr.READ)):
-            self._rtrs.write(m, Cat(rtr == Rtr.SEND, rtr == Rtr.READ))
+            self._note_rtr(m, rtr == Rtr.SEND, rtr == Rtr.READ)
 
     def note_fault(self, m, words):
         """A fault is of the last word."""

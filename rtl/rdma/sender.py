@@ -22,6 +22,7 @@ from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_shape, forget, only_many
 from open_rnic.rtl.lib.stream import Fifo, swap_octets
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Fragment, Message, Segments, Sink, word_bits
+from open_rnic.rtl.rdma.msn import MsnCells
 from open_rnic.rtl.rdma.realigner import Realigner
 
 __all__ = ["MAX_OUTSTANDING", "RdmaSender"]
@@ -531,34 +532,17 @@ class _GivingBack(_State):
             m.d.comb += chosen.eq(self.header_word * self.sender.lanes + lane)
 
     def count_messages(self, m):
-        """As for one. Numbers are 0 before the first message, and then 1, or 2 behind an RTR."""
         sender = self.sender
-        send_msn = Signal(32)
-        read_msn = Signal(32)
         next_msn = Signal(32)
-        sends, reads = (
-            Cells(m, each, sender.connections, self.connection, sender.clear, next_msn) for each in (send_msn, read_msn)
-        )
-        sent = Signal(2, name="sent_rtrs")
-        sent_rtrs = Cells(m, sent, sender.connections, sender.turn.starts_of, sender.clear)
+        msns = MsnCells(m, sender.connections, self.connection, sender.turn.starts_of, sender.clear, next_msn)
+        m.d.comb += [self.msn.eq(Mux(self.is_request, msns.read, msns.send)), next_msn.eq(self.msn + 1)]
         with m.If(sender.settings.starts):
-            sent_rtrs.write(m, Cat(sender.settings.send_rtr, sender.settings.read_rtr))
-        rtrs = []
-        for name, behind_rtr in zip(("send", "read"), sent_rtrs.read(m, self.connection), strict=True):
-            used = Signal(name=f"{name}s_used")
-            cells = Cells(m, used, sender.connections, self.connection, sender.clear)
-            rtrs.append((cells, Mux(used, 0, FIRST_MSN << behind_rtr)))
-        (send_used, first_send), (read_used, first_read) = rtrs
-        m.d.comb += [
-            self.msn.eq(Mux(self.is_request, read_msn | first_read, send_msn | first_send)), next_msn.eq(self.msn + 1)
-        ]
+            msns.note_rtr(m, sender.settings.send_rtr, sender.settings.read_rtr)
         with m.If(self.ends_header & self.last_segment & ~self.tagged):
             with m.If(self.is_request):
-                reads.write(m)
-                read_used.write(m, 1)
+                msns.use_read(m)
             with m.Else():
-                sends.write(m)
-                send_used.write(m, 1)
+                msns.use_send(m)
 
     def complete(self, m):
         """Give back the rest of a message, and show what has been sent of it."""
