@@ -3,7 +3,7 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import Component, In, Out
 
-__all__ = ["Turns", "number"]
+__all__ = ["Turns", "following", "number"]
 
 
 class Turns(Component):
@@ -13,8 +13,8 @@ class Turns(Component):
     others are for the first of all. So one that waits without a pause is chosen after fewer than ``every * size``
     others.
 
-    Ports
-    -----
+    Members
+    -------
     waits : In(size), who waits; any may begin and cease in any cycle
     chosen : Out(size), in the same cycle: one of those that wait, or none if none does
     take : In(1), the one that is chosen is taken
@@ -40,6 +40,11 @@ class Turns(Component):
             with m.If(left == 0):
                 m.d.sync += [left.eq(self.every - 1), behind.eq(~(self.chosen | (self.chosen - 1)[: self.size]))]
         return m
+
+
+def following(at, size: int):
+    """The number behind ``at`` of ``size``, round and round."""
+    return Mux(at == size - 1, 0, at + 1)
 
 
 def number(chosen, size: int):

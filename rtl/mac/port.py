@@ -11,7 +11,7 @@ from open_rnic.rtl.mac.layouts import LinkState
 from open_rnic.rtl.mac.mac import Mac, MacCounts
 from open_rnic.rtl.mac.phy import PhyControl, PhySettings
 from open_rnic.rtl.mac.pins import add_clocks
-from open_rnic.rtl.mac.registers import IDENTITY, MAC_MAP, VERSION, LinkSource, Speed
+from open_rnic.rtl.mac.registers import MAC_MAP, LinkSource, Speed
 from open_rnic.rtl.net.layouts import Frame
 from open_rnic.rtl.registers import with_resets
 from open_rnic.rtl.registers.bank import RegisterBank
@@ -166,8 +166,6 @@ class EthernetPort(wiring.Component):
 
     def _describe(self, m, bank):
         m.d.comb += [
-            bank.IDENTITY.value.eq(IDENTITY),
-            *bank.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
             bank.CAPABILITIES.rx_queue.eq((4 * self.mac.rx_fifo.words).bit_length() - 1),
             bank.CAPABILITIES.tx_queue.eq((4 * self.mac.tx_fifo.words).bit_length() - 1),
             bank.CAPABILITIES.phy.eq(self.phy.address),

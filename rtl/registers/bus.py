@@ -6,7 +6,7 @@ from amaranth.hdl import Module, ValueLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["RegisterBus", "connect_pages"]
+__all__ = ["RegisterBus", "connect_pages", "paged_bus"]
 
 
 class RegisterBus(wiring.Signature):
@@ -40,6 +40,11 @@ class RegisterBus(wiring.Signature):
             "ack": In(1),
             "read_data": In(32),
         })
+
+
+def paged_bus(connections: int) -> RegisterBus:
+    """The bus to a page for each connection, whose number is above the 8 bits of a register's address."""
+    return RegisterBus(8 + (connections - 1).bit_length())
 
 
 def connect_pages(m: Module, bus, pages: Iterable[tuple[object, ValueLike]]) -> None:

@@ -20,7 +20,7 @@ from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.registers import of_connections, words_of
 from open_rnic.rtl.registers.bank import RegisterBank
 from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
-from open_rnic.rtl.rnic.registers import IDENTITY, MAC_PAGE, PAGE_BITS, RNIC_MAP, RNIC_PAGE, VERSION
+from open_rnic.rtl.rnic.registers import MAC_PAGE, PAGE_BITS, RNIC_MAP, RNIC_PAGE
 from open_rnic.rtl.rnic.separate_rnic import SeparateRnic
 from open_rnic.rtl.rnic.shared_rnic import SharedRnic
 from open_rnic.rtl.tcp.config import EngineConfig, Station
@@ -120,8 +120,6 @@ class LinkedRnic(wiring.Component):
             rnic.tick.eq(self.tick),
             self.active.eq(link.active),
             self.irq.eq(link.irq[0]),
-            bank.IDENTITY.value.eq(IDENTITY),
-            *bank.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
             *bank.show("CAPABILITIES", connections=rnic.connections, shared=self.is_shared,
                        memory=self.octets.bit_length() - 1),
             *bank.show("PENDING", path=rnic.irq[0], mac=self.mac_irq, rings=failed,

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.ports import expose
+from open_rnic.rtl.lib.rows import connection_shape
+from open_rnic.rtl.lib.turns import following
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.rdma.block_ram_datapath import BlockRdmaDatapath
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
@@ -20,28 +22,13 @@ from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.path import NetworkPath
 from open_rnic.rtl.tcp.path_control import PathControl
 
-__all__ = ["SeparateRnic", "join"]
+__all__ = ["SeparateRnic"]
 
 
 def _datapath(rdma: Mapping[str, int] | None, memory: int, samples: Samples | None, outside: bool):
     if memory:
         return BlockRdmaDatapath(1, memory, samples, outside=outside, **(rdma or {}))
     return MpaDatapath(1) if rdma is None else RdmaDatapath(1, **rdma)
-
-
-def join(m: Module, path, control) -> None:
-    """Connect the registers of a :class:`.NetworkPath` to it."""
-    connect(m, control.command, path.command)
-    connect(m, control.view, path.view)
-    m.d.comb += [
-        path.mac.eq(control.mac),
-        path.address.eq(control.address),
-        path.prefix.eq(control.prefix),
-        path.gateway.eq(control.gateway),
-        control.changed.eq(path.changed),
-        control.counts.eq(path.counts),
-        control.conflict.eq(path.conflict),
-    ]
 
 
 class SeparateRnic(wiring.Component):
@@ -67,7 +54,7 @@ class SeparateRnic(wiring.Component):
     outside : that memory is no block RAM, but lies behind a port, as it does without ``memory``
     samples : with ``memory``: where the samples of the sample writer come from; None: there is none. One connection
     station : the addresses at power-on
-    udp_ports : see :class:`.Net`; with any, there are ``udp_rx`` and ``udp_tx``
+    udp_ports : see :class:`.Net`
 
     Members
     -------
@@ -78,6 +65,7 @@ class SeparateRnic(wiring.Component):
     irq : Out, 1 + ``connections`` bits; the interrupts of the pages
     memory : Out, array of :class:`.MemoryPort`; one for each RDMA engine, if its memory is outside
     samples : In, stream of 32 bits; with :attr:`.Samples.PORT`
+    udp_rx, udp_tx : of :class:`.Net`, with ``udp_ports``
     reset, rdma_irq : Out, ``connections`` bits; the data path is reset; the interrupt of the RDMA engine
 
     """
@@ -136,7 +124,7 @@ class SeparateRnic(wiring.Component):
         if self.has_udp:
             connect(m, path.udp_rx, flipped(self.udp_rx))
             connect(m, flipped(self.udp_tx), path.udp_tx)
-        join(m, path, control)
+        control.attach(m, path)
         m.d.comb += [
             path.tick.eq(self.tick),
             path.accept.eq(Cat(each.accept for each in attachments)),
@@ -168,12 +156,12 @@ class SeparateRnic(wiring.Component):
     def _send(self, m, attachments):
         """Choose the connection whose packet is next, in turn among those with a packet and room for it."""
         to_send = self.path.to_send
-        chosen = Signal(range(max(2, self.connections)))
+        chosen = Signal(connection_shape(self.connections))
         locked = Signal()  # a packet of the chosen connection is on its way
         offers = Signal(self.connections)
         m.d.comb += offers.eq(Cat(each.to_send.valid for each in attachments) & self.path.room)
         with m.If(~locked):
-            m.d.sync += chosen.eq(Mux(chosen == self.connections - 1, 0, chosen + 1))
+            m.d.sync += chosen.eq(following(chosen, self.connections))
             with m.If(offers.bit_select(chosen, 1)):
                 m.d.sync += [chosen.eq(chosen), locked.eq(1)]
         for n, attachment in enumerate(attachments):

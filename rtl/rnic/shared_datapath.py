@@ -18,7 +18,7 @@ from open_rnic.rtl.rdma.memory import add_memory, check_memory, memory_members
 from open_rnic.rtl.rdma.memory_window import MemoryWindow
 from open_rnic.rtl.rdma.sampling import Sampler, Samples, is_of_samples
 from open_rnic.rtl.registers import EventKind
-from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
+from open_rnic.rtl.registers.bus import connect_pages, paged_bus
 from open_rnic.rtl.rnic.watcher import Tag, Watcher
 from open_rnic.rtl.tcp.receive_ring import shown_octets
 
@@ -82,7 +82,7 @@ class SharedDatapath(wiring.Component):
             "rings": In(shown_octets(connections, ring, Tag(connections), lanes)),
             "to_send": Out(packet(lanes, connection=number)), "room": In(each), "accept": In(each),
             "show": In(number), "packets": Out(32), "octets": Out(32), "finished": Out(1), "ends": Out(each),
-            "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
+            "bus": In(paged_bus(connections)),
             "irq": Out(each), "rdma_irq": Out(each), "waits": Out(each),
             **({name: member for name, member in self.sampler.signature.members.items() if name in _OF_SAMPLES}
                if self.sampler else {}),
@@ -172,12 +172,12 @@ class SharedDatapath(wiring.Component):
         counts = [Cells(m, given, self.connections, watcher.watch.connection, mpa.clear)]
         counts[0].count(m, watcher.gives)
         processed = Signal(self.connections)
-        for name, now, of in (
+        for name, happens, connection in (
             ("checked", reports.checked, reports.checked_of), ("dropped", reports.dropped, reports.dropped_of),
             ("consumed", mpa.reports.consumed, mpa.reports.received_of),
         ):  # fmt: skip
-            counts.append(Cells(m, Signal(8, name=name), self.connections, of, mpa.clear))
-            counts[-1].count(m, now)
+            counts.append(Cells(m, Signal(8, name=name), self.connections, connection, mpa.clear))
+            counts[-1].count(m, happens)
         ends = [each.read(m, watcher.watch.connection) for each in counts[1:]]
         unchecked = Signal()
         m.d.comb += [

@@ -11,7 +11,6 @@ from open_rnic.rtl.rdma.memory import memory_members
 from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 from open_rnic.rtl.rnic.registers import PAGE_BITS
-from open_rnic.rtl.rnic.separate_rnic import join
 from open_rnic.rtl.rnic.shared_datapath import SharedDatapath
 from open_rnic.rtl.rnic.watcher import Tag
 from open_rnic.rtl.tcp.config import EngineConfig, Station
@@ -79,7 +78,7 @@ class SharedRnic(wiring.Component):
         m.submodules.path = path = self.path
         m.submodules.datapath = datapath = self.datapath
         m.submodules.control = control = PathControl(self.connections, path.engine.config, self.station)
-        join(m, path, control)
+        control.attach(m, path)
         connect(m, path.shown, datapath.rings)
         connect(m, datapath.to_send, path.to_send)
         expose(m, path, self, _OF_PATH)

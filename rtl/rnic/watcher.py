@@ -11,6 +11,7 @@ from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape, forget
 from open_rnic.rtl.lib.stream import swap_octets
+from open_rnic.rtl.lib.turns import following
 from open_rnic.rtl.mpa.shared_mpa import Watched
 from open_rnic.rtl.mpa.shared_streams import Word, Words
 from open_rnic.rtl.registers import DirectionState
@@ -238,7 +239,7 @@ class Watcher(wiring.Component):
 
     def _choose(self, m):
         """The next connection: in turn, among those in which something has happened, if there is one."""
-        m.d.comb += self._next.eq(Mux(self._at == self.connections - 1, 0, self._at + 1))
+        m.d.comb += self._next.eq(following(self._at, self.connections))
         for beyond in (0, 1):
             for n in reversed(range(self.connections)):
                 with m.If(self._wakes[n] & ((self._at < n) if beyond else 1)):

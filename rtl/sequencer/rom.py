@@ -18,8 +18,8 @@ class Rom(wiring.Component):
     A few words more than a power of 2 are in look-up tables, where the next power of 2 would take twice as many block
     RAMs.
 
-    Ports
-    -----
+    Members
+    -------
     addr : In, the address of a word
     en : In(1), read this word
     data : Out, the word of the last cycle in which ``en`` was 1

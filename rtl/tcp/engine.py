@@ -8,6 +8,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from open_rnic.rtl.formats.layouts import packet
+from open_rnic.rtl.lib.rows import connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.turns import Turns, number
 from open_rnic.rtl.net.cut_through import CutThrough
@@ -37,7 +38,7 @@ class CommandLayout(data.StructLayout):
 
     def __init__(self, connections: int):
         super().__init__({
-            "kind": Command, "connection": range(max(2, connections)), "ports": 32, "address": 32, "iss": 32,
+            "kind": Command, "connection": connection_shape(connections), "ports": 32, "address": 32, "iss": 32,
         })  # fmt: skip
 
 
@@ -58,14 +59,14 @@ class ConnectionView(wiring.Signature):
 
     def __init__(self, connections: int):
         super().__init__({
-            "show": Out(range(max(2, connections))), "status": In(16), "peer": In(32), "ports": In(32),
+            "show": Out(connection_shape(connections)), "status": In(16), "peer": In(32), "ports": In(32),
         })  # fmt: skip
 
 
 class TcpEngine(wiring.Component):
     """TCP for ``connections`` connections: 1, 2, 4, 8, 16, 32 or 64.
 
-    A program executes what happens, one event after the other; :mod:`.program` has its entries.
+    A program executes what happens, one event after the other; :mod:`.microcode` has its entries.
 
     - After a reset, which memory outlasts, each connection is forgotten, before anything else happens.
     - Segments come first, but behind three of them comes another event, and of four of these one is of the kind whose
@@ -103,7 +104,7 @@ class TcpEngine(wiring.Component):
         if self.config.memory is not None:
             self.config.memory.check(connections, self.config)
         self.tag = tag
-        index = range(max(2, connections))
+        index = connection_shape(connections)
         pieces = {"received": Out(packet(1, connection=index)), "accept": In(connections)}
         super().__init__({
             "tick": In(1),
@@ -127,10 +128,10 @@ class TcpEngine(wiring.Component):
         self._arguments = [Signal(32, name=f"argument{n}") for n in range(4)]
         self._left = Signal(3)  # arguments that are left to write
         self._place = Signal(range(SCRATCH.start + SCRATCH.size - 64))  # of the next argument
-        self._row = Signal(2)  # of segments: after three of them comes another event
-        self._late = Signal(init=1)  # the time has not been written; memory may have that before a reset
-        # Cut-through: whether the latest event was ``coming``, and how many octets it permits to send.
-        self._asked = Signal()
+        self._segments_run = Signal(2)  # how many came one behind the other: after three of them comes another event
+        self._time_due = Signal(init=1)  # the time has not been written; memory may have that before a reset
+        # Cut-through: the latest event was ``coming``, and how many octets it permits to send.
+        self._was_coming = Signal()
         self._permitted = Signal(16)
 
     def elaborate(self, platform):
@@ -233,7 +234,7 @@ class TcpEngine(wiring.Component):
         """Words from outside: an argument of the event, the time, the header of a segment."""
         now = Signal(32)
         with m.If(self.tick):
-            m.d.sync += [now.eq(now + 1), self._late.eq(1)]
+            m.d.sync += [now.eq(now + 1), self._time_due.eq(1)]
         with m.If(self._left != 0):
             m.d.comb += [
                 sequencer.give.eq(1), sequencer.place.eq(self._place), sequencer.given.eq(self._arguments[0])
@@ -241,10 +242,10 @@ class TcpEngine(wiring.Component):
             with m.If(sequencer.given_ready):
                 m.d.sync += [self._left.eq(self._left - 1), self._place.eq(self._place + 1)]
                 m.d.sync += [this.eq(following) for this, following in pairwise(self._arguments)]
-        with m.Elif(self._late):
+        with m.Elif(self._time_due):
             m.d.comb += [sequencer.give.eq(1), sequencer.place.eq(t.now.code - 64), sequencer.given.eq(now)]
             with m.If(sequencer.given_ready & ~self.tick):
-                m.d.sync += self._late.eq(0)
+                m.d.sync += self._time_due.eq(0)
         with m.Else():
             m.d.comb += [
                 sequencer.give.eq(loader.give), sequencer.place.eq(loader.place), sequencer.given.eq(loader.given),
@@ -268,8 +269,8 @@ class TcpEngine(wiring.Component):
     def _choose(self, m, program, name, connection, *given):
         """The next event has these arguments."""
         m.d.sync += [
-            self._entry.eq(program.entry(name)), self._connection.eq(connection), self._chosen.eq(1), self._row.eq(0),
-            self._asked.eq(name == "coming"), self._permitted.eq(0),
+            self._entry.eq(program.entry(name)), self._connection.eq(connection), self._chosen.eq(1),
+            self._segments_run.eq(0), self._was_coming.eq(name == "coming"), self._permitted.eq(0),
         ]  # fmt: skip
         if given:
             m.d.sync += [self._left.eq(len(given)), self._place.eq(t.argument0.code - 64)]
@@ -293,11 +294,11 @@ class TcpEngine(wiring.Component):
             m.d.sync += ticking.eq(~0)
         # Segments come first, for no place would be left for the next ones; of all else, one after three of them.
         waits = {
-            "coming": self.cut_through.collects & ~self._asked,
+            "coming": self.cut_through.collects & ~self._was_coming,
             "queued": send_rings.queued,
             "command": self.command.valid,
             "taken": receive_rings.taken,
-            "tick": ticking.any() & ~self._late,
+            "tick": ticking.any() & ~self._time_due,
             "output": wanted.any() & builder.idle & self.soon,
         }
         m.submodules.turns = turns = Turns(len(waits), every=4)
@@ -305,7 +306,7 @@ class TcpEngine(wiring.Component):
         chooses = dict(zip(waits, turns.chosen, strict=True))
 
         with m.If(self._chosen):
-            with m.If(sequencer.idle & (self._left == 0) & ~self._late):
+            with m.If(sequencer.idle & (self._left == 0) & ~self._time_due):
                 m.d.comb += sequencer.start.eq(1)
                 m.d.sync += self._chosen.eq(0)
         with m.Elif(sequencer.idle):
@@ -316,13 +317,13 @@ class TcpEngine(wiring.Component):
             with m.Elif(commanded):
                 m.d.comb += self.command.ready.eq(1)
                 m.d.sync += commanded.eq(0)
-            with m.Elif(segment & (self._row != 3)):
+            with m.Elif(segment & (self._segments_run != 3)):
                 m.d.comb += loader.go.eq(1)
                 self._choose(m, program, "segment", tuples.found)
-                m.d.sync += self._row.eq(self._row + 1)
+                m.d.sync += self._segments_run.eq(self._segments_run + 1)
                 with m.If(~tuples.hit):
                     m.d.sync += self._entry.eq(program.entry("stray"))
-            with m.Elif(self.segments_in.valid & ~loader.has_payload & (self._row != 3)):
+            with m.Elif(self.segments_in.valid & ~loader.has_payload & (self._segments_run != 3)):
                 pass  # a segment will be loaded in a few cycles
             with m.Elif(turns.chosen.any()):
                 m.d.comb += turns.take.eq(1)
@@ -332,7 +333,7 @@ class TcpEngine(wiring.Component):
                     self._choose_command(m, program)
                 self._choose_connection(m, program, chooses, ticks, ticking, outputs, wanted)
             with m.Else():
-                m.d.sync += self._row.eq(0)
+                m.d.sync += self._segments_run.eq(0)
 
     def _choose_from_rings(self, m, program, chooses, receive_rings, send_rings, departs):
         """Octets are stored for transmission, or taken by the user."""

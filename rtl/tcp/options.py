@@ -49,12 +49,12 @@ class OptionParser(wiring.Component):
         kind = Signal(8)
         length = Signal(8)
         rest = Signal(8)  # octets of the option that are left, the current one included
-        first = Signal()  # the MSS has been found
+        has_mss = Signal()  # the first one counts
         fits = Signal()
         state = Signal(Expects)
         m.d.comb += fits.eq((self.octet >= 2) & (self.octet <= left + 1))
         with m.If(self.start):
-            m.d.sync += [left.eq(self.room), self.mss.eq(0), self.sack_permitted.eq(0), first.eq(0)]
+            m.d.sync += [left.eq(self.room), self.mss.eq(0), self.sack_permitted.eq(0), has_mss.eq(0)]
             m.d.sync += state.eq(Expects.KIND)
         with m.Elif(self.valid):
             m.d.sync += left.eq(left - 1)
@@ -75,8 +75,8 @@ class OptionParser(wiring.Component):
                             m.d.sync += self.sack_permitted.eq(1)
                 with m.Case(Expects.VALUE):
                     m.d.sync += rest.eq(rest - 1)
-                    with m.If((kind == MSS) & (length == 4) & ~first):
+                    with m.If((kind == MSS) & (length == 4) & ~has_mss):
                         m.d.sync += self.mss.eq(self.mss << 8 | self.octet)
                     with m.If(rest == 1):
-                        m.d.sync += [first.eq(first | ((kind == MSS) & (length == 4))), state.eq(Expects.KIND)]
+                        m.d.sync += [has_mss.eq(has_mss | ((kind == MSS) & (length == 4))), state.eq(Expects.KIND)]
         return m

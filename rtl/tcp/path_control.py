@@ -10,7 +10,7 @@ from open_rnic.rtl.registers.bank import RegisterBank
 from open_rnic.rtl.registers.bus import RegisterBus
 from open_rnic.rtl.tcp.config import EngineConfig, Station
 from open_rnic.rtl.tcp.engine import CommandLayout, ConnectionView
-from open_rnic.rtl.tcp.registers import IDENTITY, PATH_MAP, VERSION
+from open_rnic.rtl.tcp.registers import PATH_MAP
 
 __all__ = ["PathControl"]
 
@@ -63,8 +63,6 @@ class PathControl(wiring.Component):
         changes = words_of("CHANGED", self.connections)
         command = self.command.payload
         m.d.comb += [
-            bank.IDENTITY.value.eq(IDENTITY),
-            *bank.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
             *bank.show("CAPABILITIES", connections=self.connections, send_ring=self.config.send_ring.bit_length() - 1,
                        receive_ring=self.config.receive_ring.bit_length() - 1),
             self.mac.eq(Cat(bank.MAC_LO.value, bank.MAC_HI.value)),
@@ -99,3 +97,17 @@ class PathControl(wiring.Component):
         with m.Elif(self.command.ready):
             m.d.sync += self.command.valid.eq(0)
         return m
+
+    def attach(self, m: Module, path) -> None:
+        """Connect the registers to ``path``, a :class:`.NetworkPath`."""
+        wiring.connect(m, self.command, path.command)
+        wiring.connect(m, self.view, path.view)
+        m.d.comb += [
+            path.mac.eq(self.mac),
+            path.address.eq(self.address),
+            path.prefix.eq(self.prefix),
+            path.gateway.eq(self.gateway),
+            self.changed.eq(path.changed),
+            self.counts.eq(path.counts),
+            self.conflict.eq(path.conflict),
+        ]

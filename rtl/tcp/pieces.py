@@ -5,6 +5,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import packet
+from open_rnic.rtl.lib.rows import connection_shape
+from open_rnic.rtl.lib.turns import following
 from open_rnic.rtl.tcp.receive_ring import shown_octets
 from open_rnic.rtl.tcp.words import PIECE
 
@@ -25,7 +27,7 @@ class Pieces(wiring.Component):
 
     def __init__(self, connections: int, size: int):
         self.connections = connections
-        index = range(max(2, connections))
+        index = connection_shape(connections)
         super().__init__({
             "rings": In(shown_octets(connections, size, tag=0)),
             "accept": In(connections),
@@ -38,7 +40,7 @@ class Pieces(wiring.Component):
         ring = rings.look_at
         given = rings.o.payload
         closed = Signal(self.connections)  # connections whose end has left
-        next_ring = Mux(ring == self.connections - 1, 0, ring + 1)
+        next_ring = following(ring, self.connections)
         m.d.comb += o.connection.eq(ring)
         m.d.sync += closed.eq(closed & rings.ended)
         with m.FSM():

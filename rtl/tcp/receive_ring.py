@@ -7,6 +7,8 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import packet
 from open_rnic.rtl.lib.late_read import late_read
+from open_rnic.rtl.lib.rows import connection_shape
+from open_rnic.rtl.lib.turns import following
 from open_rnic.rtl.tcp.config import RingMemory
 from open_rnic.rtl.tcp.ring import AheadReader, PacketReader, RingWriter
 from open_rnic.rtl.tcp.ring_memory import WriteQueue, connect_memory, memory_members
@@ -37,7 +39,7 @@ def shown_octets(connections: int, size: int, tag: ShapeLike, lanes: int = 1) ->
     """
     read = data.StructLayout({"offset": 16, "octets": 16, "keeps": 1, "tag": tag})
     return wiring.Signature({
-        "look_at": In(range(max(2, connections))), "available": Out(range(size + 1)), "begins": Out(1),
+        "look_at": In(connection_shape(connections)), "available": Out(range(size + 1)), "begins": Out(1),
         "ended": Out(connections), "changes": Out(connections),
         "reads": In(stream.Signature(read)), "o": Out(packet(lanes, tag=tag)),
     })  # fmt: skip
@@ -79,7 +81,7 @@ class ReceiveRings(wiring.Component):
         self.size = size
         self.tag = tag
         self.outside = memory
-        index = range(max(2, connections))
+        index = connection_shape(connections)
         super().__init__({
             **{name: In(1) for name in ("place", "first", "take", "deliver", "finish", "begin_receive")},
             "value": In(32), "connection": In(index), "ready": Out(1), "has_payload": In(1),
@@ -263,7 +265,7 @@ class ReceiveRings(wiring.Component):
             self.count.eq(oldest.data),
         ]
         with m.If(~self.taken | self.noted):
-            m.d.sync += turn.eq(Mux(turn == self.connections - 1, 0, turn + 1))
+            m.d.sync += turn.eq(following(turn, self.connections))
         with m.If(self.noted):
             m.d.sync += waiting.bit_select(turn, 1).eq(0)
         with m.If(leaves):

@@ -8,6 +8,8 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.layouts import Packet, packet
 from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.late_read import late_read
+from open_rnic.rtl.lib.rows import connection_shape
+from open_rnic.rtl.lib.turns import following
 from open_rnic.rtl.tcp.config import RingMemory
 from open_rnic.rtl.tcp.ring import AheadReader, RingRead, RingReader, RingWriter
 from open_rnic.rtl.tcp.ring_memory import WriteQueue, connect_memory, memory_members
@@ -51,7 +53,7 @@ class SendRings(wiring.Component):
         self.connections = connections
         self.size = size
         self.outside = memory
-        index = range(max(2, connections))
+        index = connection_shape(connections)
         super().__init__({
             "begin_send": In(1), "release": In(1), "value": In(32), "connection": In(index),
             "i": In(packet(1, connection=index)), "sends": In(connections),
@@ -181,7 +183,7 @@ class SendRings(wiring.Component):
         with m.State("Wait"):
             m.d.sync += [
                 self._has_room.bit_select(self._ring, 1).eq(used <= self.size - ROOM),
-                self._ring.eq(Mux(self._ring == self.connections - 1, 0, self._ring + 1)),
+                self._ring.eq(following(self._ring, self.connections)),
             ]
             with m.If(self.i.valid):
                 m.d.comb += self.begins.eq(1)

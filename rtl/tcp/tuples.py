@@ -5,6 +5,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from open_rnic.rtl.lib.rows import connection_shape
+
 __all__ = ["Tuples"]
 
 GROUP = 16  # connections that are compared one after the other
@@ -42,7 +44,7 @@ class Tuples(wiring.Component):
 
     def __init__(self, connections: int):
         self.connections = connections
-        index = range(max(2, connections))
+        index = connection_shape(connections)
         super().__init__({
             "bind_address": In(1), "bind_ports": In(1), "value": In(32), "connection": In(index),
             "look": In(1), "address": In(32), "ports": In(32),

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.host_driver.devices.sim import layout
 from open_rnic.host_driver.devices.sim.rings import Simulated
 from open_rnic.host_driver.devices.sim.slow_memory import slow_memories
+from open_rnic.rtl.lib.rows import connection_shape
 from open_rnic.rtl.tcp.config import EngineConfig, RingMemory
 from open_rnic.rtl.tcp.path import NetworkPath
 
@@ -82,7 +83,7 @@ class SimulatedPath(Simulated):
             m.d.sync += turn.eq(control.turn)
         ticks(m, self, connections, path.tick)
 
-        show = Signal(range(max(2, connections)))
+        show = Signal(connection_shape(connections))
         m.d.comb += path.view.show.eq(show)
         m.d.sync += show.eq(show + 1)
         for at in range(connections):

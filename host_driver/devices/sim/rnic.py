@@ -13,7 +13,7 @@ from open_rnic.rtl.tcp.config import EngineConfig
 
 
 class SimulatedRnic(Simulated):
-    """An ``rtl.rnic.separate_rnic.Rnic``."""
+    """An ``rtl.rnic.separate_rnic.SeparateRnic``."""
 
     def __init__(self, rnic: SeparateRnic):
         self._rnic = rnic
