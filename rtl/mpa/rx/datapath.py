@@ -14,7 +14,7 @@ from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward, check_store
 from open_rnic.rtl.mpa.settings import RtrSettings
 from open_rnic.rtl.mpa.stream_mode import in_turn
-from open_rnic.rtl.registers import DirectionState, Rtr
+from open_rnic.rtl.registers import DirectionState
 
 __all__ = ["RxDatapath"]
 
@@ -46,7 +46,7 @@ class RxDatapath(wiring.Component):
     start : In, 7 bits; offset of the first FPDU in the marked stream, in lanes
     maximum : In, 16 bits; the largest ULPDU_Length
     asked : In, 1 bit; from :class:`.TxDatapath`
-    report, failed, kind, sink : Out, :class:`.Report`, 1 bit, :class:`.Rtr`, 96 bits; see :class:`.RtrDetector`
+    report, failed, sink : Out, :class:`.Report`, 1 bit, 96 bits; see :class:`.RtrDetector`
     state : Out, :class:`.DirectionState`
     event : Out, :class:`.Event`; of :class:`.RxModeSwitch` and :class:`.RtrDetector`
     counts : Out, :class:`RxCounts`; for the counters
@@ -71,7 +71,6 @@ class RxDatapath(wiring.Component):
             "maximum": In(16),
             "asked": In(1),
             "report": Out(Report),
-            "kind": Out(Rtr),
             "sink": Out(SINK),
             "failed": Out(1),
             "state": Out(DirectionState),
@@ -107,7 +106,6 @@ class RxDatapath(wiring.Component):
             detector.start.eq(self.start << 2),
             detector.settings.eq(self.settings),
             self.report.eq(detector.report),
-            self.kind.eq(detector.kind),
             self.sink.eq(detector.sink),
             self.failed.eq(detector.failed),
             self.state.eq(Mux(detector.failed, DirectionState.STOPPED, switch.state)),

@@ -52,8 +52,6 @@ class RtrDetector(wiring.Component):
     asked : In, 1 bit; the Read RTR of this initiator has been sent
     start : In, 9 bits; stream offset of the first FPDU, in octets
     report : Out, :class:`.Report`; each bit for 1 cycle
-    kind : Out, :class:`.Rtr`; with ``report.rtr``, the kind that was consumed: SEND has used MSN 1 of queue 0, READ
-        MSN 1 of queue 1. NONE if the FPDU was delivered
     sink : Out, 96 bits; with ``report.respond``, Sink STag and Sink TO for the Read Response, in wire order
     failed : Out, 1 bit; an error has occurred. With many connections, 1 cycle late, an array for ``failed_of``
     crc_error : Out, 1 bit; an FPDU with a wrong CRC has ended. For 1 cycle
@@ -94,7 +92,6 @@ class RtrDetector(wiring.Component):
             "asked": In(1),
             "start": In(9),
             "report": Out(Report),
-            "kind": Out(Rtr),
             "sink": Out(SINK),
             "failed": Out(1),
             "crc_error": Out(1),
@@ -189,7 +186,6 @@ class RtrDetector(wiring.Component):
             classifier.octets.eq(x.header),
             classifier.length.eq(self.i.payload.value),
             classifier.holds.eq(x.weighs),
-            self.kind.eq(x.held.found),
             self.sink.eq(x.header[8 * _SINK_AT:8 * (_SINK_AT + 12)]),
         ]
         m.d.sync += [

@@ -47,7 +47,6 @@ class TxDatapath(wiring.Component):
     maximum : In, 16 bits; the longest ULPDU that may be sent, in octets
     report, failed, sink : In, :class:`.Report`, 1 bit, 96 bits; from :class:`.RxDatapath`
     asked : Out, 1 bit; a Read RTR has been sent
-    rtr_sent : Out, 1 bit; see :class:`.Fence`
     state : Out, :class:`.DirectionState`
     fence_open : Out, 1 bit; the fence is open
     event : Out, :class:`.Event`; of :class:`.TxModeSwitch` and :class:`.Fence`
@@ -69,7 +68,6 @@ class TxDatapath(wiring.Component):
             "sink": In(SINK),
             "failed": In(1),
             "asked": Out(1),
-            "rtr_sent": Out(1),
             "state": Out(DirectionState),
             "fence_open": Out(1),
             "event": Out(Event),
@@ -108,7 +106,6 @@ class TxDatapath(wiring.Component):
             fence.mpa.eq(in_mpa),
             inserter.start.eq(self.start),
             self.asked.eq(fence.state.asked),
-            self.rtr_sent.eq(fence.rtr_sent),
             self.state.eq(Mux(fence.state.stopped, DirectionState.STOPPED, switch.state)),
             self.fence_open.eq(fence.state.open),
             self.event.eq(one_of(switch.event, fence.event)),

@@ -83,8 +83,6 @@ class Fence(wiring.Component):
     maximum : In, 16 bits; the longest ULPDU that may be sent, in octets
     report, failed, sink : In, :class:`.Report`, 1 bit, 96 bits; from :class:`.RtrDetector`
     state : Out, :class:`FenceState`; with many connections 1 cycle late
-    rtr_sent : Out, 1 bit; the RTR ``settings.rtr_send`` has been sent, with MSN 1 of queue 0 (Send) or 1 (Read). Only
-        with one connection
     event : Out, :class:`.Event`; FENCE_OPEN, RTR_SENT, RESPONSE_SENT, TERMINATE_SENT, ERROR
 
     Only with many connections:
@@ -131,8 +129,8 @@ class Fence(wiring.Component):
             "sink": In(SINK),
             "failed": In(1),
             "state": Out(FenceState(connections)),
-            **(many if self.many else {"rtr_sent": Out(1)}),
             "event": Out(Event),
+            **only_many(connections, many),
         })
 
     def elaborate(self, platform):
@@ -190,7 +188,6 @@ class Fence(wiring.Component):
             wants_own.eq(x.mpa & ~state.failed & ((sends_rtr & ~state.rtr_left) | state.responds)),
             *x.show(
                 open=state.opened,
-                rtr_sent=state.rtr_left,
                 asked=state.rtr_left & (settings.rtr_send == Rtr.READ),
                 stopped=state.terminated | (state.failed & ~settings.rdmap),
                 passes=passes,
@@ -322,12 +319,9 @@ class _Alone:
             m.d.sync += self.sink.eq(fence.sink)
         self.mpa, self.report, self.failed = fence.mpa, fence.report, fence.failed
 
-    def show(self, rtr_sent, asked, stopped, **flags):
-        fence = self._fence
-        return [
-            fence.state.open.eq(flags["open"]), fence.state.stopped.eq(stopped), fence.state.asked.eq(asked),
-            fence.rtr_sent.eq(rtr_sent),
-        ]  # fmt: skip
+    def show(self, **flags):
+        state = self._fence.state
+        return [state.open.eq(flags["open"]), state.stopped.eq(flags["stopped"]), state.asked.eq(flags["asked"])]
 
     def change(self, inside, makes_own, busy):
         """There is no other connection."""
@@ -366,7 +360,7 @@ class _Shared:
             self.may_pass.eq(self._is_own & ~self.visits & ~self._starts),
         ]
 
-    def show(self, rtr_sent, **flags):
+    def show(self, **flags):
         """Keep the flags of the active connection for those who ask about it."""
         m, fence = self._m, self._fence
         kept = Signal(data.StructLayout(dict.fromkeys(flags, 1)))
