@@ -25,8 +25,8 @@ from open_rnic.boards.crossings import (
 from open_rnic.boards.top import _add_clocks, _add_sdram
 from open_rnic.cocotb_tests.plugins.lengths import long, shortened
 from open_rnic.host_driver.tools.cli.crossings import tables
+from open_rnic.rtl.mac.clock_exchange import Exchange
 from open_rnic.rtl.mac.events import EventCrossing
-from open_rnic.rtl.mac.exchange import Exchange
 from open_rnic.rtl.memory import litedram
 
 WITH_ETHERNET = [name for name in BOARDS if find(name).ethernet]

@@ -40,6 +40,12 @@ def test_links_lead_to_existing_files(page):
     assert not [link for link in links if "://" not in link and not (page.parent / link).exists()]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_the_file_that_their_text_names(page):
+    links = re.findall(r"\[`?([\w/-]+\.\w+)`?\]\(([^)#]+)", page.read_text())
+    assert not [text for text, link in links if not f"/{(page.parent / link).resolve()}".endswith(f"/{text}")]
+
+
 @pytest.mark.parametrize(("page", "file"), [("mpa", "registers.md"), ("tcp", "tcp-registers.md"),
                                              ("mac", "mac-registers.md"),
                                              ("rdma", "rdma-registers.md"), ("samples", "sample-registers.md"),

@@ -15,8 +15,8 @@ from amaranth.lib.wiring import In
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.rtl.formats.layouts import Packet
 from open_rnic.rtl.mac.arrivals import Arrivals
+from open_rnic.rtl.mac.clock_exchange import Exchange
 from open_rnic.rtl.mac.delivery import deliver
-from open_rnic.rtl.mac.exchange import Exchange
 from open_rnic.rtl.mac.frame_fifo import FrameFifo
 from open_rnic.rtl.net.layouts import Frame
 

@@ -7,8 +7,8 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import Packet
 from open_rnic.rtl.lib.stream import check_depth
+from open_rnic.rtl.mac.clock_exchange import Exchange
 from open_rnic.rtl.mac.delivery import deliver
-from open_rnic.rtl.mac.exchange import Exchange
 
 __all__ = ["FrameFifo"]
 
