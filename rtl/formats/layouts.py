@@ -201,8 +201,9 @@ class AlignedBeat(data.StructLayout):
         The ULPDU ends in this beat.
     octets : range(4 * ``lanes`` + 1)
         With ``ends``, the number of octets of the ULPDU; otherwise all octets are.
-
-    ``connection`` is the FPDU's. With many connections, ``crc`` is CONFIG.crc_rx of it.
+    connection : the number of the FPDU's connection
+    crc : 1 bit
+        CONFIG.crc_rx of this connection. Only with many connections.
     """
 
     def __init__(self, lanes: int, connections: int = 1):

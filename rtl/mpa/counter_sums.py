@@ -41,8 +41,8 @@ class CounterSums(wiring.Component):
     adds : In, 1 bit
         Add the increments to the sums of connection ``connection``. Not in two consecutive cycles, unless ``dense``.
     connection : In, the number of a connection
-    NAME : In, for each field
-        An increment.
+    amounts : In, a struct with a member for each of ``fields``
+        The increments.
     o : Out, stream of :class:`Counted`
         Sums, other than those of connections to which nothing was added.
     idle : Out, 1 bit

@@ -91,6 +91,7 @@ class Reports(wiring.Signature):
         A good FPDU of it has been consumed: an RTR, or the response to one.
     made : Out, 1 bit
         An FPDU of the device's own, of connection ``made_of``, has passed the fence.
+    received_of, made_of : Out, numbers of connections
     """
 
     def __init__(self, connections: int):

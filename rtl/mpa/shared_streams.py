@@ -36,7 +36,7 @@ class Words(wiring.Signature):
 
     Members
     -------
-    of : In, the number of a connection
+    connection : In, the number of a connection
     word : Out, :class:`Word`
         The octets of ``connection``, if its bit of ``full`` is 1.
     full : Out, 1 bit for each connection

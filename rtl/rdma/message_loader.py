@@ -35,9 +35,7 @@ class MessageLoader(wiring.Component):
 
     Members
     -------
-    write, ends : In, 1 bit
-        ``word`` belongs to a WORK command; it is the last one of the command.
-    word : In, 32 bits
+    words : In, :class:`.WorkWords`
     requests : In, :class:`.RequestWords`
     lookup, answer, step
         Of :class:`.RegionTable`.

@@ -114,6 +114,7 @@ class RegionTable(wiring.Component):
         No octet of the region in row ``write.row`` is found from this cycle on.
     invalidate : In, 1 bit
         The same for row ``invalidate_row``. While it is 1, ``revoke`` and ``write`` wait: see ``free``.
+    invalidate_row : In, number of a row
     free : Out, 1 bit
         ``revoke`` and ``write`` take effect.
     ready : Out, 1 bit
