@@ -16,7 +16,7 @@ from open_rnic.cocotb_tests.system.test_fence import READ, RESPONSE, SEND, SUNK_
 from open_rnic.host_driver.device import Event, Ulpdu
 from open_rnic.host_driver.mpa.datapath import MpaDatapath as Twin
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
-from open_rnic.rtl.mpa.shared_mpa import Sending, SharedMpa, Watched
+from open_rnic.rtl.mpa.shared_mpa import RxSettings, SharedMpa, TxSettings
 from open_rnic.rtl.mpa.shared_registers import EVENTS
 from open_rnic.rtl.registers import MAP, EventKind, Model, Role, Rtr
 
@@ -273,16 +273,16 @@ async def pages_read_as_those_of_one_connection(dut):
         if register.name not in ("CONTROL", "EVENT_STATUS"):
             await life.write(register.name, 0xFFFF_FFFF)
             assert await path.get(life.n, register.name) == life.twin.read(register.name) or "CYCLES" in register.name
-    dut.watch__connection.value = life.n
+    dut.rx_settings__connection.value = life.n
     await path.set(life.n, "CONTROL", word_of("CONTROL", tx_enable=1))
     await path.edge
-    watched = Watched.from_bits(dut.watch__settings.value.to_unsigned())
-    assert (watched.stream_octets, watched.enable, watched.markers) == (0xFFFF_FFFF, 0, 1)
-    assert (watched.start, watched.maximum) == (127, 2048)
-    dut.sending__connection.value = life.n
+    rx = RxSettings.from_bits(dut.rx_settings__settings.value.to_unsigned())
+    assert (rx.stream_octets, rx.enable, rx.markers) == (0xFFFF_FFFF, 0, 1)
+    assert (rx.start, rx.maximum) == (127, 2048)
+    dut.tx_settings__connection.value = life.n
     await path.edge
-    sending = Sending.from_bits(dut.sending__settings.value.to_unsigned())
-    assert (sending.stream_octets, sending.enable) == (0xFFFF_FFFF, 1)
+    tx = TxSettings.from_bits(dut.tx_settings__settings.value.to_unsigned())
+    assert (tx.stream_octets, tx.enable) == (0xFFFF_FFFF, 1)
     first = await path.get(life.n, "CYCLES_LO")
     for _ in range(100):
         await path.edge

@@ -23,15 +23,15 @@ from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 from open_rnic.rtl.registers import BY_NAME, MAX_ULPDU, DirectionState, EventKind, Model, Role, Rtr
 from open_rnic.rtl.registers.bus import RegisterBus
 
-__all__ = ["Sending", "SharedMpa", "Watched"]
+__all__ = ["RxSettings", "SharedMpa", "TxSettings"]
 
 _DEPTH = 16  # events that wait for the registers
 _SPARE = 8  # places for those of packets that have been taken
 
 # The settings that each block needs.
 _READERS = {
-    "watch": ("CONTROL", "CONFIG", "RX_STREAM_OCTETS", "RX_MPA_OFFSET", "RX_MAX_ULPDU"),
-    "sending": ("CONTROL", "TX_STREAM_OCTETS"),
+    "rx_settings": ("CONTROL", "CONFIG", "RX_STREAM_OCTETS", "RX_MPA_OFFSET", "RX_MAX_ULPDU"),
+    "tx_settings": ("CONTROL", "TX_STREAM_OCTETS"),
     "given": ("CONFIG", "TX_MAX_ULPDU"),
     "fence": ("CONFIG",),
     "inserter": ("TX_MPA_OFFSET",),
@@ -41,7 +41,7 @@ _READERS = {
 }
 
 
-class Watched(data.Struct):
+class RxSettings(data.Struct):
     """The settings of a connection that the logic before receive needs, as in its registers.
 
     ``stream_octets`` and ``enable`` are those of receive. ``start`` is RX_MPA_OFFSET in lanes, modulo the interval of
@@ -57,7 +57,7 @@ class Watched(data.Struct):
     maximum: 16
 
 
-class Sending(data.Struct):
+class TxSettings(data.Struct):
     """The settings of a connection that the logic around transmit needs, as in its registers."""
 
     stream_octets: 32
@@ -133,8 +133,8 @@ class SharedMpa(wiring.Component):
     room : In, 1 bit for each connection; for an FPDU of the device's own, besides all that is on its way
     opens : Out, array of 2 :class:`.Passes`
     bus, irq : In, :class:`.RegisterBus`; Out, 1 bit for each connection; see :class:`.SharedRegisters`
-    watch : Out, ``connection`` (In), ``settings``, a :class:`Watched`, and ``failed``: receive discards its FPDUs
-    sending : Out, ``connection`` (In) and ``settings``, a :class:`Sending`
+    rx_settings : Out, ``connection`` (In), ``settings``, :class:`RxSettings`, and ``failed``: its FPDUs are discarded
+    tx_settings : Out, ``connection`` (In) and ``settings``, :class:`TxSettings`
     reports : Out, :class:`Reports`
     stream_event : In, stream of :class:`.NumberedEvent`; RX_MPA; TX_MPA, before ``tx_mpa`` is 1; stream mode's errors
     directions : Out, ``connection``, ``tx`` and ``rx`` (In): its :class:`.DirectionState`, as known outside
@@ -166,8 +166,10 @@ class SharedMpa(wiring.Component):
             "opens": Out(Passes(connections)).array(2),
             "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
             "irq": Out(connections),
-            "watch": Out(wiring.Signature({"connection": In(number), "settings": Out(Watched), "failed": Out(1)})),
-            "sending": Out(wiring.Signature({"connection": In(number), "settings": Out(Sending)})),
+            "rx_settings": Out(wiring.Signature({
+                "connection": In(number), "settings": Out(RxSettings), "failed": Out(1),
+            })),
+            "tx_settings": Out(wiring.Signature({"connection": In(number), "settings": Out(TxSettings)})),
             "reports": Out(Reports(connections)),
             "stream_event": In(stream.Signature(NumberedEvent(connections))),
             "directions": Out(wiring.Signature({
@@ -194,7 +196,7 @@ class SharedMpa(wiring.Component):
         m.d.comb += [
             self.irq.eq(registers.irq), self.resets.eq(registers.resets), Value.cast(self.clear).eq(registers.clear),
         ]
-        self._watch(m, registers)
+        self._show_settings(m, registers)
         fence, tx_idle = self._transmit(m, registers)
         detector, rx_idle = self._receive(m, registers)
         self._couple(m, fence, detector)
@@ -210,28 +212,28 @@ class SharedMpa(wiring.Component):
             registers.open.eq(fence.state.open),
             *(theirs.connection.eq(ours.connection) for ours, theirs in zip(self.opens, fence.opens, strict=True)),
             *(ours.passes.eq(theirs.passes) for ours, theirs in zip(self.opens, fence.opens, strict=True)),
-            detector.failed_of[1].eq(self.watch.connection),
-            self.watch.failed.eq(detector.failed[1]),
+            detector.failed_of[1].eq(self.rx_settings.connection),
+            self.rx_settings.failed.eq(detector.failed[1]),
         ]
         return m
 
-    def _watch(self, m, registers):
-        words, watched, control = registers.watch.words, self.watch.settings, BY_NAME["CONTROL"]
+    def _show_settings(self, m, registers):
+        words, settings, control = registers.rx_settings.words, self.rx_settings.settings, BY_NAME["CONTROL"]
         role, model, permissive = (_config(words.CONFIG, name) for name in ("role", "model", "permissive"))
         accepts_send = _config(words.CONFIG, "rtr_accept")[Rtr.SEND - 1]
         m.d.comb += [
-            registers.watch.connection.eq(self.watch.connection),
-            watched.stream_octets.eq(words.RX_STREAM_OCTETS),
-            watched.enable.eq(words.CONTROL[control["rx_enable"].lsb]),
-            watched.markers.eq(_config(words.CONFIG, "markers_rx")),
-            watched.rtr_send.eq(
+            registers.rx_settings.connection.eq(self.rx_settings.connection),
+            settings.stream_octets.eq(words.RX_STREAM_OCTETS),
+            settings.enable.eq(words.CONTROL[control["rx_enable"].lsb]),
+            settings.markers.eq(_config(words.CONFIG, "markers_rx")),
+            settings.rtr_send.eq(
                 (role == Role.RESPONDER) & (model == Model.PEER_TO_PEER) & (accepts_send | permissive)
             ),
-            watched.start.eq(words.RX_MPA_OFFSET[2:]),
-            watched.maximum.eq(words.RX_MAX_ULPDU),
-            registers.sending.connection.eq(self.sending.connection),
-            self.sending.settings.stream_octets.eq(registers.sending.words.TX_STREAM_OCTETS),
-            self.sending.settings.enable.eq(registers.sending.words.CONTROL[control["tx_enable"].lsb]),
+            settings.start.eq(words.RX_MPA_OFFSET[2:]),
+            settings.maximum.eq(words.RX_MAX_ULPDU),
+            registers.tx_settings.connection.eq(self.tx_settings.connection),
+            self.tx_settings.settings.stream_octets.eq(registers.tx_settings.words.TX_STREAM_OCTETS),
+            self.tx_settings.settings.enable.eq(registers.tx_settings.words.CONTROL[control["tx_enable"].lsb]),
         ]
 
     def _events(self, m, block, name, to):

@@ -117,7 +117,7 @@ class SharedRegisters(wiring.Component):
         x = _Parts(self)
         self._store(m, x)
         self._settings(m, x)
-        self._watch(m, x)
+        self._find_work(m, x)
         self._next_counter(m, x)
         with m.FSM(init="Wipe"):
             self._choose(m, x)
@@ -178,7 +178,7 @@ class SharedRegisters(wiring.Component):
                     read = memory.read_port(domain="comb")
                     m.d.comb += [read.addr.eq(ports[reader, "connection"]), ports[reader, "words"][name].eq(read.data)]
 
-    def _watch(self, m, x):
+    def _find_work(self, m, x):
         """What waits to be done. A reset waits until nothing has been on its way for some cycles."""
         bus = self.bus
         waits = self.resets & ((x.page == x.which) | (bus.write & (bus.address[:8] == _word("CONTROL"))))

@@ -9,7 +9,7 @@ from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu, packet
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape, forget
-from open_rnic.rtl.mpa.shared_mpa import Sending
+from open_rnic.rtl.mpa.shared_mpa import TxSettings
 from open_rnic.rtl.mpa.shared_registers import NumberedEvent
 from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
 from open_rnic.rtl.registers import Cause, DirectionState, EventKind, Verdict
@@ -76,8 +76,8 @@ class SharedStreams(wiring.Component):
     passed : In, stream of :class:`.RxUlpdu`; what the engine passes to the host. Never stalls
     packets : Out, stream of :class:`.Packet` with ``connection``; octets of stream mode
     tx_ulpdu : Out, stream of :class:`.TxUlpdu`
-    sending_of, sending : of :class:`.SharedMpa`
-    room, opens : In, 1 bit; a packet of connection ``sending_of`` does not stall; its ULPDUs pass the fence
+    connection, settings : Out, number of the connection that is served; In, its :class:`.TxSettings`
+    room, opens : In, 1 bit; a packet of ``connection`` does not stall; its ULPDUs pass the fence
     is_mpa : Out, 1 bit for each connection; it is in MPA mode: stream mode's octets have left, and the host knows
     state_of, state : In, number of a connection; Out, :class:`.DirectionState` of its transmit
     event : Out, stream of :class:`.NumberedEvent`; TX_MPA, and errors
@@ -105,7 +105,7 @@ class SharedStreams(wiring.Component):
             "packets": Out(packet(lanes, connection=number)),
             "tx_ulpdu": Out(stream.Signature(TxUlpdu(lanes, connections))),
             "room": In(1), "opens": In(1),
-            "sending_of": Out(number), "sending": In(Sending),
+            "connection": Out(number), "settings": In(TxSettings),
             "is_mpa": Out(each), "state_of": In(number), "state": Out(DirectionState),
             "event": Out(stream.Signature(NumberedEvent(connections))),
             "resets": In(1), "idle": Out(1), "clear": In(Clear(connections)),
@@ -138,7 +138,7 @@ class SharedStreams(wiring.Component):
         tails = self._enter(m, bank, page, memory.write_port(), x.heads)
         read = late_read(m, memory)  # an entry is used if it was there when the visit began
         m.d.comb += [
-            self.sending_of.eq(x.at),
+            self.connection.eq(x.at),
             self.state.eq(x.states.read(m, self.state_of)),
             self.event.payload.connection.eq(x.at),
             x.passes.eq(self.room & (~x.is_mpa | self.opens)),
@@ -184,7 +184,7 @@ class SharedStreams(wiring.Component):
         with m.State("Visit"):
             m.d.sync += [
                 level.eq(tails.read(m, x.at) - x.head),
-                x.room.eq(self.sending.stream_octets - x.state.passed),
+                x.room.eq(self.settings.stream_octets - x.state.passed),
             ]
             with m.If(self.resets | self.clear.now):
                 m.d.comb += x.leaves.eq(1)
@@ -200,7 +200,7 @@ class SharedStreams(wiring.Component):
             ]
             with m.If(x.state.left != 0):
                 m.next = "Choose"
-            with m.Elif(is_open & (x.room == 0) & self.sending.enable):
+            with m.Elif(is_open & (x.room == 0) & self.settings.enable):
                 self._raise(m, EventKind.TX_MPA)
             with m.Elif(level == 0):
                 m.next = "Leave"

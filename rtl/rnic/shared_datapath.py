@@ -196,9 +196,9 @@ class SharedDatapath(wiring.Component):
         """What the watcher must know of a connection to give its octets, and when it visits one again."""
         mpa, engine, watcher = self.mpa, self.engine, self.watcher
         m.d.comb += [
-            watcher.watch.settings.eq(mpa.watch.settings),
-            mpa.watch.connection.eq(watcher.watch.connection),
-            watcher.watch.failed.eq(mpa.watch.failed),
+            watcher.watch.settings.eq(mpa.rx_settings.settings),
+            mpa.rx_settings.connection.eq(watcher.watch.connection),
+            watcher.watch.failed.eq(mpa.rx_settings.failed),
             engine.sends.connection.eq(watcher.watch.connection),
             watcher.watch.holds.eq(engine.sends.blocked),
             Value.cast(watcher.clear).eq(mpa.clear),
@@ -234,13 +234,13 @@ class SharedDatapath(wiring.Component):
             mpa.room.eq(self.room),
             mpa.tx_mpa.eq(streams.is_mpa),
             sending.room.eq(has_room(sending.connection) & streams.is_mpa.bit_select(sending.connection, 1)),
-            streams.room.eq(has_room(streams.sending_of)),
+            streams.room.eq(has_room(streams.connection)),
             mpa.opens[0].connection.eq(sending.connection),
             sending.opens.eq(mpa.opens[0].passes),
-            mpa.opens[1].connection.eq(streams.sending_of),
+            mpa.opens[1].connection.eq(streams.connection),
             streams.opens.eq(mpa.opens[1].passes),
-            mpa.sending.connection.eq(streams.sending_of),
-            streams.sending.eq(mpa.sending.settings),
+            mpa.tx_settings.connection.eq(streams.connection),
+            streams.settings.eq(mpa.tx_settings.settings),
             streams.resets.eq(mpa.resets),
             Value.cast(streams.clear).eq(mpa.clear),
         ]

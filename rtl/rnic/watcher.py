@@ -12,7 +12,7 @@ from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape, forget
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.lib.turns import following
-from open_rnic.rtl.mpa.shared_mpa import Watched
+from open_rnic.rtl.mpa.shared_mpa import RxSettings
 from open_rnic.rtl.mpa.shared_streams import Word, Words
 from open_rnic.rtl.registers import DirectionState
 from open_rnic.rtl.tcp.receive_ring import shown_octets
@@ -44,7 +44,8 @@ class _Seen(data.StructLayout):
 
     def __init__(self, bits: int):
         super().__init__({
-            "available": bits, "settings": Watched, "room": 32, "known": 1, "sends": 1, "unchecked": 1, "too_long": 1,
+            "available": bits, "settings": RxSettings, "room": 32,
+            "known": 1, "sends": 1, "unchecked": 1, "too_long": 1,
         })  # fmt: skip
 
 
@@ -54,7 +55,7 @@ class Watch(wiring.Signature):
     Members
     -------
     connection : Out
-    settings : In, :class:`.Watched`
+    settings : In, :class:`.RxSettings`
     unchecked : In, 1 bit
         FPDUs of it have been given, and not been checked: a Send waits for them.
     failed : In, 1 bit
@@ -65,7 +66,7 @@ class Watch(wiring.Signature):
 
     def __init__(self, connections: int):
         flags = dict.fromkeys(("unchecked", "failed", "holds"), In(1))
-        super().__init__({"connection": Out(connection_shape(connections)), "settings": In(Watched), **flags})
+        super().__init__({"connection": Out(connection_shape(connections)), "settings": In(RxSettings), **flags})
 
 
 class Watcher(wiring.Component):

@@ -15,7 +15,7 @@ from open_rnic.cocotb_tests.plugins.lengths import shortened, widths
 from open_rnic.host_driver.devices.sim.slow_memory import SlowMemory
 from open_rnic.host_driver.mpa.fpdu import FpduFramer
 from open_rnic.rtl.formats.opcodes import Opcode
-from open_rnic.rtl.mpa.shared_mpa import Watched
+from open_rnic.rtl.mpa.shared_mpa import RxSettings
 from open_rnic.rtl.rnic.watcher import Tag, Watcher
 from open_rnic.rtl.tcp.config import RingMemory
 from open_rnic.rtl.tcp.receive_ring import ReceiveRings
@@ -44,7 +44,7 @@ class WatchedRings(wiring.Component):
             of_rings = {name: each for name, each in of_rings.items() if name != "shown" and "memory" not in name}
             del members["rings"]
             members |= of_rings
-        super().__init__(members | {"settings": In(Watched).array(connections)})
+        super().__init__(members | {"settings": In(RxSettings).array(connections)})
 
     def elaborate(self, platform):
         m = Module()
@@ -94,7 +94,7 @@ class Stream:
     def settings(self, enable):
         fields = {"stream_octets": len(self.before), "enable": enable, "markers": self.markers,
                   "start": self.offset // 4, "maximum": 1300}  # fmt: skip
-        return Watched.const(fields).as_value().value
+        return RxSettings.const(fields).as_value().value
 
     def add_too_long(self):
         """Append the beginning of an FPDU that is too long; return the octets of it that are given."""
