@@ -54,11 +54,11 @@ class SharedPath:
     async def _give_ulpdus(self) -> None:
         while True:
             n = random.randrange(self.connections)
-            self.dut.opens__0__connection.value = n
+            self.dut.passable__0__connection.value = n
             await FallingEdge(self.dut.clk)
-            opens = int(self.dut.opens__0__passes.value)
+            passable = int(self.dut.passable__0__passes.value)
             await self.edge
-            if opens and self.ulpdus[n]:
+            if passable and self.ulpdus[n]:
                 octets, length = self.ulpdus[n].popleft()
                 self.tx_ulpdu.send(octets, length=length, connection=n)
                 await self.tx_ulpdu.drained()

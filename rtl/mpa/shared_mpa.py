@@ -73,8 +73,8 @@ def _config(word, name):
 def _gate(m: Module, name: str, i, o, holds):
     """Connect ``i`` and ``o``; while ``holds`` is 1, no packet begins. Returns whether a packet has begun."""
     inside = Signal(name=f"{name}_inside")  # a packet has been offered, and not ended
-    opens = inside | ~holds
-    m.d.comb += [o.valid.eq(i.valid & opens), i.ready.eq(o.ready & opens), o.payload.eq(i.payload)]
+    passes = inside | ~holds
+    m.d.comb += [o.valid.eq(i.valid & passes), i.ready.eq(o.ready & passes), o.payload.eq(i.payload)]
     with m.If(o.valid):
         m.d.sync += inside.eq(~(o.ready & o.payload.last))
     return inside
@@ -125,13 +125,13 @@ class SharedMpa(wiring.Component):
 
     Members
     -------
-    tx_ulpdu : In, stream of :class:`.TxUlpdu`; from the host. Only ULPDUs that ``opens`` lets pass
+    tx_ulpdu : In, stream of :class:`.TxUlpdu`; from the host. Only ULPDUs that ``passable`` lets pass
     tx_fpdu : Out, stream of :class:`.Packet` with ``connection``; to the peers, a packet for each FPDU
     rx_fpdus : In, stream of :class:`.Train`; from the peers
     rx_ulpdu : Out, stream of :class:`.RxUlpdu`; good ULPDUs
     tx_mpa : In, 1 bit for each connection; transmit is in MPA mode
     room : In, 1 bit for each connection; for an FPDU of the device's own, besides all that is on its way
-    opens : Out, array of 2 :class:`.Passes`
+    passable : Out, array of 2 :class:`.Passes`
     bus, irq : In, :class:`.RegisterBus`; Out, 1 bit for each connection; see :class:`.SharedRegisters`
     rx_settings : Out, ``connection`` (In), ``settings``, :class:`RxSettings`, and ``failed``: its FPDUs are discarded
     tx_settings : Out, ``connection`` (In) and ``settings``, :class:`TxSettings`
@@ -163,7 +163,7 @@ class SharedMpa(wiring.Component):
             "rx_ulpdu": Out(stream.Signature(RxUlpdu(lanes, connections))),
             "tx_mpa": In(connections),
             "room": In(connections),
-            "opens": Out(Passes(connections)).array(2),
+            "passable": Out(Passes(connections)).array(2),
             "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
             "irq": Out(connections),
             "rx_settings": Out(wiring.Signature({
@@ -201,6 +201,8 @@ class SharedMpa(wiring.Component):
         detector, rx_idle = self._receive(m, registers)
         self._couple(m, fence, detector)
         self._report_rtrs(m, registers, detector)
+        for inner, outer in zip(fence.passable, self.passable, strict=True):
+            wiring.connect(m, inner, wiring.flipped(outer))
         of = registers.state_of
         m.d.comb += [
             registers.idle.eq(self.idle & tx_idle & rx_idle),
@@ -210,8 +212,6 @@ class SharedMpa(wiring.Component):
             registers.tx_state.eq(Mux(fence.state.stopped, DirectionState.STOPPED, self.directions.tx)),
             registers.rx_state.eq(Mux(detector.failed[0], DirectionState.STOPPED, self.directions.rx)),
             registers.open.eq(fence.state.open),
-            *(theirs.connection.eq(ours.connection) for ours, theirs in zip(self.opens, fence.opens, strict=True)),
-            *(ours.passes.eq(theirs.passes) for ours, theirs in zip(self.opens, fence.opens, strict=True)),
             detector.failed_of[1].eq(self.rx_settings.connection),
             self.rx_settings.failed.eq(detector.failed[1]),
         ]
@@ -399,14 +399,14 @@ class SharedMpa(wiring.Component):
             self.reports.made_of.eq(fence.event_of),
             self.reports.made.eq((sent.kind == EventKind.RTR_SENT) | (sent.kind == EventKind.RESPONSE_SENT)),
         ]
-        opens = Signal()  # an FPDU that may open the fence has come
+        may_open = Signal()  # an FPDU that may open the fence has come
         m.d.sync += [
-            opens.eq((detector.report.good & detector.first) | detector.report.rtr),
+            may_open.eq((detector.report.good & detector.first) | detector.report.rtr),
             fence.report.eq(detector.report),
             fence.sink.eq(detector.sink),
         ]
         m.d.comb += [
-            fence.reports.eq(opens | self.reports.fails),
+            fence.reports.eq(may_open | self.reports.fails),
             fence.reports_of.eq(detector.event_of),
             detector.failed_of[2].eq(fence.connection),
             fence.failed.eq(detector.failed[2]),

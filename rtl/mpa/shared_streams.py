@@ -77,7 +77,7 @@ class SharedStreams(wiring.Component):
     packets : Out, stream of :class:`.Packet` with ``connection``; octets of stream mode
     tx_ulpdu : Out, stream of :class:`.TxUlpdu`
     connection, settings : Out, number of the connection that is served; In, its :class:`.TxSettings`
-    room, opens : In, 1 bit; a packet of ``connection`` does not stall; its ULPDUs pass the fence
+    room, passable : In, 1 bit; a packet of ``connection`` does not stall; its ULPDUs pass the fence
     is_mpa : Out, 1 bit for each connection; it is in MPA mode: stream mode's octets have left, and the host knows
     state_of, state : In, number of a connection; Out, :class:`.DirectionState` of its transmit
     event : Out, stream of :class:`.NumberedEvent`; TX_MPA, and errors
@@ -104,7 +104,7 @@ class SharedStreams(wiring.Component):
             "passed": In(stream.Signature(RxUlpdu(lanes, connections))),
             "packets": Out(packet(lanes, connection=number)),
             "tx_ulpdu": Out(stream.Signature(TxUlpdu(lanes, connections))),
-            "room": In(1), "opens": In(1),
+            "room": In(1), "passable": In(1),
             "connection": Out(number), "settings": In(TxSettings),
             "is_mpa": Out(each), "state_of": In(number), "state": Out(DirectionState),
             "event": Out(stream.Signature(NumberedEvent(connections))),
@@ -141,7 +141,7 @@ class SharedStreams(wiring.Component):
             self.connection.eq(x.at),
             self.state.eq(x.states.read(m, self.state_of)),
             self.event.payload.connection.eq(x.at),
-            x.passes.eq(self.room & (~x.is_mpa | self.opens)),
+            x.passes.eq(self.room & (~x.is_mpa | self.passable)),
             x.words.eq((x.state.left + 3)[2:]),
             read.addr.eq(Cat(x.head, x.at)),
         ]

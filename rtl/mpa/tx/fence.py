@@ -91,7 +91,7 @@ class Fence(wiring.Component):
     rdmap_next : In, 1 bit; CONFIG.rdmap. This and ``maximum`` are of the connection of the ULPDU at ``i``
     reports, reports_of : In; ``report`` and ``sink`` are about connection ``reports_of``: see :class:`.Visits`
     room : In, 1 bit for each connection; a ULPDU of the device may be sent
-    opens : Out, array of :class:`Passes`; ULPDUs at a shut fence hold up all others, so none are given
+    passable : Out, array of :class:`Passes`; ULPDUs at a shut fence hold up all others, so none are given
     event_of : Out; the connection of ``event``
     idle : Out, 1 bit; no ULPDU is in the block, and none is being made
     clear : In, :class:`.Clear`; nothing of the connection is on its way
@@ -116,7 +116,7 @@ class Fence(wiring.Component):
         many = {
             "connection": Out(connection), "rdmap_next": In(1), "reports": In(1),
             "reports_of": In(connection), "room": In(connections),
-            "opens": Out(Passes(connections)).array(_PASSES),
+            "passable": Out(Passes(connections)).array(_PASSES),
             "event_of": Out(connection), "idle": Out(1), "clear": In(Clear(connections)),
         }  # fmt: skip
         super().__init__({
@@ -144,7 +144,7 @@ class Fence(wiring.Component):
         x = (_Shared if self.many else _Alone)(m, self, rows, given)
         self._examine(m, self.i, examined.i, x.rdmap_next)
         event = Signal(Event)
-        opens, wants_own, passes = self._open(m, x, own, event)
+        opens_now, wants_own, passes = self._open(m, x, own, event)
 
         inside = Signal()  # a ULPDU has begun and not ended
         keeps = Signal()  # the beat is sent
@@ -164,7 +164,7 @@ class Fence(wiring.Component):
         m.d.sync += [each.eq(Mux(each, ~ends_own, starts_own)) for each in owns]
         length = self._decide(m, x.state, given, inside, keeps, event)
         self._report(m, event, length)
-        x.change(inside, makes_own, opens | (wants_own & ~consumes))
+        x.change(inside, makes_own, opens_now | (wants_own & ~consumes))
         return m
 
     def _open(self, m, x, own, event):
@@ -177,14 +177,14 @@ class Fence(wiring.Component):
         peer_to_peer = settings.model == Model.PEER_TO_PEER
         initiator = settings.role == Role.INITIATOR
         sends_rtr = initiator & peer_to_peer & (settings.rtr_send != Rtr.NONE)
-        opens = Signal()
+        opens_now = Signal()
         granted = Signal()
         wants_own = Signal()
         may_open = x.mpa & granted & ~state.responds & ~state.failed & ~state.opened
         passes = x.mpa & (state.opened | state.failed | state.terminated)
         m.d.comb += [
             granted.eq(Mux(initiator, ~peer_to_peer | state.rtr_left, state.granted)),
-            opens.eq(may_open & x.decides),
+            opens_now.eq(may_open & x.decides),
             wants_own.eq(x.mpa & ~state.failed & ((sends_rtr & ~state.rtr_left) | state.responds)),
             *x.show(
                 open=state.opened,
@@ -202,10 +202,10 @@ class Fence(wiring.Component):
             m.d.sync += [state.granted.eq(1), state.responds.eq(x.report.respond & peer_to_peer)]
         with m.If(x.failed & settings.rdmap):
             m.d.sync += state.failed.eq(1)
-        with m.If(opens):
+        with m.If(opens_now):
             m.d.sync += state.opened.eq(1)
             report(m, event, EventKind.FENCE_OPEN)  # no beat is sent in this cycle, so there is no other event
-        return opens, wants_own, passes
+        return opens_now, wants_own, passes
 
     def _send(self, m, x, own, given, decided, owns, event):
         """Send the beat of the device or that of the host. Return whether a ULPDU of the device ends."""
@@ -375,7 +375,7 @@ class _Shared:
         return [
             fence.state.open.eq(shown.open), fence.state.stopped.eq(shown.stopped),
             fence.state.asked.eq(of(fence.state.asked_of).asked),
-            *(each.passes.eq(of(each.connection).passes) for each in fence.opens),
+            *(each.passes.eq(of(each.connection).passes) for each in fence.passable),
         ]  # fmt: skip
 
     def change(self, inside, makes_own, busy):
