@@ -1,4 +1,4 @@
-"""The data path of one connection: the top of the RTL."""
+"""The data path of one connection."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import stream, wiring
@@ -8,11 +8,11 @@ from open_rnic.rtl.formats.layouts import Packet, RxUlpdu, TxUlpdu
 from open_rnic.rtl.lib.counter import count
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.mpa.events import EventQueue, check_depth
-from open_rnic.rtl.mpa.rtr import Rtrs
+from open_rnic.rtl.mpa.rtr import Rtrs, report_rtrs
 from open_rnic.rtl.mpa.rx.datapath import RxDatapath
 from open_rnic.rtl.mpa.rx.store_and_forward import check_store
 from open_rnic.rtl.mpa.tx.datapath import TxDatapath
-from open_rnic.rtl.registers import MAX_ULPDU, Cause, EventKind, Model, Role, Rtr
+from open_rnic.rtl.registers import MAX_ULPDU, Cause, EventKind
 from open_rnic.rtl.registers.bank import RegisterBank
 from open_rnic.rtl.registers.bus import RegisterBus
 
@@ -126,7 +126,8 @@ class MpaDatapath(wiring.Component):
             registers.STATE.rx.eq(rx.state),
             registers.STATE.fence_open.eq(tx.fence_open),
         ]
-        self._report_rtrs(m, registers.CONFIG, rx.event)
+        config = registers.CONFIG
+        report_rtrs(m, self.rtr, rx.event, role=config.role, model=config.model, rtr_send=config.rtr_send)
         # Transmit comes first, because it can report events in consecutive cycles; receive cannot.
         self._events(m, registers, [tx.event, rx.event])
         # FPDUs, octets and markers are counted at points that stream-mode packets bypass.
@@ -180,16 +181,6 @@ class MpaDatapath(wiring.Component):
                 maximum.eq(Mux(over, limit, asked)),
             ]
             m.d.comb += direction.maximum.eq(maximum)
-
-    def _report_rtrs(self, m, config, event):
-        """Report to the ULP in the device which MSNs the RTRs have used."""
-        initiates = (config.role == Role.INITIATOR) & (config.model == Model.PEER_TO_PEER)
-        has_msn = (event.kind == EventKind.RTR_RECEIVED) & (event.value != 0)
-        m.d.comb += self.rtr.sends.eq(Mux(initiates, config.rtr_send, Rtr.NONE))
-        m.d.sync += [
-            self.rtr.received.eq(Mux(has_msn, event.detail, Rtr.NONE)),
-            self.rtr.answered.eq(event.kind == EventKind.RESPONSE_RECEIVED),
-        ]
 
     def _events(self, m, registers, given):
         m.submodules.events = events = EventQueue(len(given), self.event_depth)

@@ -8,18 +8,16 @@ from open_rnic.rtl.formats.layouts import INTERVAL, Packet, RxUlpdu, Train, TxUl
 from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.rows import Clear, block_ram, connection_shape
-from open_rnic.rtl.lib.stream import Fifo, LateFifo, Stage
+from open_rnic.rtl.lib.stream import Fifo, LateFifo
 from open_rnic.rtl.mpa.counter_sums import CounterSums
-from open_rnic.rtl.mpa.rtr import Rtrs
+from open_rnic.rtl.mpa.rtr import Rtrs, report_rtrs
 from open_rnic.rtl.mpa.rx.fpdu_receiver import FpduReceiver
 from open_rnic.rtl.mpa.rx.rtr_detector import RtrDetector
 from open_rnic.rtl.mpa.rx.store_and_forward import StoreAndForward, check_store
 from open_rnic.rtl.mpa.settings import RtrSettings
 from open_rnic.rtl.mpa.shared_registers import NumberedEvent, SharedRegisters
-from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence, Passes
-from open_rnic.rtl.mpa.tx.framer import FpduFramer
-from open_rnic.rtl.mpa.tx.markers import MarkerInserter
+from open_rnic.rtl.mpa.tx.framer import frame
 from open_rnic.rtl.registers import BY_NAME, MAX_ULPDU, DirectionState, EventKind, Model, Role, Rtr
 from open_rnic.rtl.registers.bus import RegisterBus
 
@@ -278,15 +276,8 @@ class SharedMpa(wiring.Component):
     def _transmit(self, m, registers):
         lanes, connections = self.lanes, self.connections
         m.submodules.fence = fence = Fence(lanes, connections)
-        m.submodules.framer = framer = FpduFramer(lanes, connections)
-        m.submodules.inserter = inserter = MarkerInserter(lanes, connections)
-        m.submodules.marked = marked = Stage(inserter.o.payload.shape())
-        m.submodules.appender = appender = crc_appender(lanes, connections)
-        wiring.connect(m, fence.o, framer.i)
-        wiring.connect(m, framer.o, inserter.i)
-        wiring.connect(m, inserter.o, marked.i)
-        wiring.connect(m, marked.o, appender.i)
-        wiring.connect(m, appender.o, wiring.flipped(self.tx_fpdu))
+        inserter, fpdus = frame(m, fence.o, lanes, connections)
+        wiring.connect(m, fpdus, wiring.flipped(self.tx_fpdu))
 
         config, given = registers.fence.words.CONFIG, registers.given.words
         has_places = Signal()  # for events
@@ -415,16 +406,7 @@ class SharedMpa(wiring.Component):
         ]
 
     def _report_rtrs(self, m, registers, detector):
-        """Report to the ULP in the device which MSNs the RTRs have used."""
-        config, event = registers.rtr.words.CONFIG, detector.event
-        initiates = (_config(config, "role") == Role.INITIATOR) & (_config(config, "model") == Model.PEER_TO_PEER)
-        has_msn = (event.kind == EventKind.RTR_RECEIVED) & (event.value != 0)
-        m.d.comb += [
-            registers.rtr.connection.eq(self.rtr.sends_of),
-            self.rtr.sends.eq(Mux(initiates, _config(config, "rtr_send"), Rtr.NONE)),
-        ]
-        m.d.sync += [
-            self.rtr.connection.eq(detector.event_of),
-            self.rtr.received.eq(Mux(has_msn, event.detail, Rtr.NONE)),
-            self.rtr.answered.eq(event.kind == EventKind.RESPONSE_RECEIVED),
-        ]
+        config = {name: _config(registers.rtr.words.CONFIG, name) for name in ("role", "model", "rtr_send")}
+        m.d.comb += registers.rtr.connection.eq(self.rtr.sends_of)
+        m.d.sync += self.rtr.connection.eq(detector.event_of)
+        report_rtrs(m, self.rtr, detector.event, **config)

@@ -7,15 +7,12 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.layouts import INTERVAL, SINK, Packet, TxUlpdu
 from open_rnic.rtl.lib.copies import later
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.stream import Stage
 from open_rnic.rtl.mpa.events import Event, one_of
 from open_rnic.rtl.mpa.rtr import Report
 from open_rnic.rtl.mpa.settings import SendSettings
 from open_rnic.rtl.mpa.stream_mode import in_turn
-from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
 from open_rnic.rtl.mpa.tx.fence import Fence
-from open_rnic.rtl.mpa.tx.framer import FpduFramer
-from open_rnic.rtl.mpa.tx.markers import MarkerInserter
+from open_rnic.rtl.mpa.tx.framer import frame
 from open_rnic.rtl.mpa.tx.mode_switch import TxModeSwitch
 from open_rnic.rtl.registers import DirectionState
 
@@ -79,22 +76,14 @@ class TxDatapath(wiring.Component):
         lanes = self.lanes
         m.submodules.switch = switch = TxModeSwitch(lanes)
         m.submodules.fence = fence = Fence(lanes)
-        m.submodules.framer = framer = FpduFramer(lanes)
-        m.submodules.inserter = inserter = MarkerInserter(lanes)
-        m.submodules.marked = marked = Stage(inserter.o.payload.shape())
-        m.submodules.appender = appender = crc_appender(lanes)
         wiring.connect(m, wiring.flipped(self.ulpdu), switch.i)
         wiring.connect(m, switch.mpa, fence.i)
-        wiring.connect(m, fence.o, framer.i)
-        wiring.connect(m, framer.o, inserter.i)
-        wiring.connect(m, inserter.o, marked.i)
-        wiring.connect(m, marked.o, appender.i)
-        in_turn(m, switch, appender.o, wiring.flipped(self.mpa))
+        inserter, fpdus = frame(m, fence.o, lanes)
+        in_turn(m, switch, fpdus, wiring.flipped(self.mpa))
 
         # A wide fence lies far from the switch. MPA mode does not end, so the fence may know a cycle later.
         in_mpa = later(m, switch.state == DirectionState.MPA, lanes, name="in_mpa")
-        leaving = appender.o.payload
-        leaves = appender.o.valid & appender.o.ready
+        leaving, leaves = fpdus.payload, fpdus.valid & fpdus.ready
         m.d.comb += [
             switch.octets.eq(self.stream_octets),
             switch.enable.eq(self.enable),

@@ -8,8 +8,23 @@ from open_rnic.rtl.formats.layouts import Packet, carried
 from open_rnic.rtl.lib.conveyor import Conveyor
 from open_rnic.rtl.lib.copies import AT_ONCE
 from open_rnic.rtl.lib.stream import Buffer, Stage, swap_octets
+from open_rnic.rtl.mpa.tx.crc_appender import crc_appender
+from open_rnic.rtl.mpa.tx.markers import MarkerInserter
 
-__all__ = ["FpduFramer"]
+__all__ = ["FpduFramer", "frame"]
+
+
+def frame(m: Module, ulpdus: stream.Interface, lanes: int, connections: int = 1):
+    """Add the blocks that make FPDUs of a fence's ULPDUs. Return the inserter of markers, and the stream of FPDUs."""
+    m.submodules.framer = framer = FpduFramer(lanes, connections)
+    m.submodules.inserter = inserter = MarkerInserter(lanes, connections)
+    m.submodules.marked = marked = Stage(inserter.o.payload.shape())
+    m.submodules.appender = appender = crc_appender(lanes, connections)
+    wiring.connect(m, ulpdus, framer.i)
+    wiring.connect(m, framer.o, inserter.i)
+    wiring.connect(m, inserter.o, marked.i)
+    wiring.connect(m, marked.o, appender.i)
+    return inserter, appender.o
 
 
 class FpduFramer(wiring.Component):
