@@ -203,10 +203,12 @@ def opens(m, fence):
     Mutant(
         "the fence opens when the RTR begins",
         Fence,
-        "own.o.valid & decided.i.ready & own.o.payload.last",
-        "own.o.valid & decided.i.ready",
+        "generator.o.valid & decided.i.ready & generator.o.payload.last",
+        "generator.o.valid & decided.i.ready",
     ),
-    Mutant("the RTR is always a Write", Fence, "own.kind.eq(settings.rtr_send)", "own.kind.eq(Ulpdu.WRITE)"),
+    Mutant(
+        "the RTR is always a Write", Fence, "generator.kind.eq(settings.rtr_send)", "generator.kind.eq(Ulpdu.WRITE)"
+    ),
     lanes=(1, 2),
 )
 def leads(m, fence):

@@ -100,20 +100,20 @@ class _Watch:
         fails = flows & detector["ended"] & ~detector["is_good"]  # will be stopped in the next cycle
         out, into, away = (detector[name] for name in ("flows", "keeps", "sinks"))
         long, left = detector.within("Long"), detector["left"]
-        rests = detector.within("Rest") & ~left
+        remains = detector.within("Remainder") & ~left
         level = fifo_level(queue)
         is_terminate = self.kinds(self.octets, Const(_HEADER))["terminate"]  # if the FPDU is long enough
         m.states(fifo_states(queue), ~out | (flows & ~fails), out + into + away <= 1, ~detector["ended"] | flows)
-        m.states(into == (keeps | (rests & ~away)), away == (stopped | (rests & away)))
-        weighs, ponders, judges = (detector.within(name) for name in ("Weigh", "Ponder", "Judge"))
-        m.states(~left | (detector.within("Rest") & released))
-        weighs |= left
-        settles, soon, direct = detector.within("Settle"), detector["direct"], detector["direct_0"]
+        m.states(into == (keeps | (remains & ~away)), away == (stopped | (remains & away)))
+        classifies, matches, decides = (detector.within(name) for name in ("Classify", "Match", "Decide"))
+        m.states(~left | (detector.within("Remainder") & released))
+        classifies |= left
+        empties, soon, direct = detector.within("Empty"), detector["direct"], detector["direct_0"]
         m.states(Mux(stopped, ~(soon | direct) | (level == 0), soon == (flows | keeps)))
-        m.states(direct | ~(out | keeps), ~direct | flows | keeps | stopped | long | (weighs & ~released))
+        m.states(direct | ~(out | keeps), ~direct | flows | keeps | stopped | long | (classifies & ~released))
         is_strict = detector["awaits_rtr"] & ~detector.settings.permissive
-        m.states(stopped | settles | ~began | (detector["is_strict"] == is_strict))
-        with m.If(weighs | ponders | judges):
+        m.states(stopped | empties | ~began | (detector["is_strict"] == is_strict))
+        with m.If(classifies | matches | decides):
             kinds, good = self.kinds(self.octets, last.value), last.cause == Cause.NONE
             is_rtr = good & detector["awaits_rtr"] & self.is_rtr(detector, kinds)
             consumed = is_rtr | (good & detector["awaits_response"] & kinds["response"])
@@ -136,14 +136,14 @@ class _Watch:
         with m.Else():
             m.states(self.owed >= level, self.stopped == (stopped | fails))
             m.states(stopped | ((self.judged == state.rtr_came) & (self.answered == state.response_came)))
-        with m.If(good & judges):
+        with m.If(good & decides):
             found = Mux(detector["awaits_rtr"], detector["found"], Rtr.NONE)
             m.states((found != Rtr.NONE) == is_rtr, (found == Rtr.READ) == self.is_read)
-        with m.If(good & ponders):
+        with m.If(good & matches):
             m.states(classifier["kinds"] == Cat(kinds[kind] for kind in ("send", "write", "read")))
             m.states((classifier["is_terminate"] & classifier["has_queue"]) == kinds["terminate"])
             m.states((detector["awaits_response"] & classifier["is_response"]) == (consumed & ~is_rtr))
-        with m.If(good & judges):
+        with m.If(good & decides):
             m.states(detector["rtr_is_due"] == first, detector["response_comes"] == (consumed & ~is_rtr))
         m.states(~asked | has_asked)
         responds = detector.settings.role == Role.RESPONDER
@@ -156,16 +156,16 @@ class _Watch:
             awaits_response = ~responds & has_asked & ~state.response_came
             awaits = detector["awaits_rtr"] | (awaits_response & (detector.settings.model == Model.PEER_TO_PEER))
             m.states(out | fails | ~direct | awaits, out | fails | responds | asked | ~begun)
-        m.states(~(settles | returns) | ~self.inside)
-        with m.If(keeps | long | rests | detector.within("Look")):
+        m.states(~(empties | returns) | ~self.inside)
+        with m.If(keeps | long | remains | detector.within("Choose")):
             m.states(detector["awaits_rtr"] | (detector["awaits_response"] & (asked | ~self.inside)))
         with m.If(keeps | long):
             m.states((beat == self.beats) & (beat == level) & ~released, Mux(long, beat == beats, beat < beats))
-        with m.If(rests):
+        with m.If(remains):
             m.states(released & (self.beats >= beats) & (beat == beats))
             m.states(classifier["is_terminate"] == is_terminate)
             m.states(away == (detector["awaits_rtr"] & ~detector.settings.permissive & ~is_terminate))
-        with m.If(detector.within("Look")):
+        with m.If(detector.within("Choose")):
             m.states(released & (self.beats == beats) & (beat == beats) & (beat == level))
             m.states(classifier["is_terminate"] == is_terminate)
         with m.If(began & ~(flows | stopped)):
@@ -264,8 +264,8 @@ def _(m, detector):
     Mutant(
         "a ULPDU that is passed on is stalled while it is judged",
         RtrDetector,
-        "m.d.comb += x.weighs.eq(1) with m.If(x.released): self._let_through(m, x) m.next = then",
-        "m.d.comb += x.weighs.eq(1)\n                m.next = then",
+        "m.d.comb += x.examines.eq(1) with m.If(x.released): self._let_through(m, x) m.next = then",
+        "m.d.comb += x.examines.eq(1)\n                m.next = then",
     ),
     name="stays",
     lanes=(4, 1),

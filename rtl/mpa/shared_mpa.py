@@ -201,12 +201,11 @@ class SharedMpa(wiring.Component):
         self._report_rtrs(m, registers, detector)
         for inner, outer in zip(fence.passable, self.passable, strict=True):
             wiring.connect(m, inner, wiring.flipped(outer))
-        of = registers.state_of
         m.d.comb += [
             registers.idle.eq(self.idle & tx_idle & rx_idle),
-            self.directions.connection.eq(of),
-            fence.state.connection.eq(of),
-            detector.failed_of[0].eq(of),
+            self.directions.connection.eq(registers.state_of),
+            fence.state.connection.eq(registers.state_of),
+            detector.failed_of[0].eq(registers.state_of),
             registers.tx_state.eq(Mux(fence.state.stopped, DirectionState.STOPPED, self.directions.tx)),
             registers.rx_state.eq(Mux(detector.failed[0], DirectionState.STOPPED, self.directions.rx)),
             registers.open.eq(fence.state.open),
@@ -264,12 +263,12 @@ class SharedMpa(wiring.Component):
         wiring.connect(m, tally.o, to)
         return tally.idle & ~adds
 
-    def _stalls(self, m, name, of, ends):
-        """Return the number of cycles in which the packet of the stream ``of`` has been stalled."""
+    def _stalls(self, m, name, packets, ends):
+        """Return the number of cycles in which the packet of the stream ``packets`` has been stalled."""
         stalls = Signal(16, name=f"{name}_stalls")
         with m.If(ends):
             m.d.sync += stalls.eq(0)
-        with m.Elif(of.valid & ~of.ready & ~stalls.all()):
+        with m.Elif(packets.valid & ~packets.ready & ~stalls.all()):
             m.d.sync += stalls.eq(stalls + 1)
         return stalls
 

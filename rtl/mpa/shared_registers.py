@@ -148,12 +148,12 @@ class SharedRegisters(wiring.Component):
         # What is read of a word as it is written is not used.
         write, read = page.write_port(), late_read(m, page)
         m.d.comb += [
-            read.addr.eq(Cat(x.at, x.row)),
-            write.addr.eq(Cat(x.to, x.row)),
-            write.data.eq(x.put),
-            write.en.eq(x.puts),
+            read.addr.eq(Cat(x.read_place, x.row)),
+            write.addr.eq(Cat(x.write_place, x.row)),
+            write.data.eq(x.new_word),
+            write.en.eq(x.writes),
             x.word.eq(read.data),
-            x.total.eq(x.word + x.step + x.carry),
+            x.total.eq(x.word + x.increment + x.carry),
         ]
         m.d.sync += x.now.eq(x.now + 1)
 
@@ -166,13 +166,15 @@ class SharedRegisters(wiring.Component):
             memory = Memory(shape=width, depth=self.connections, init=self.connections * [reset])
             m.submodules[name] = memory
             write = memory.write_port()
-            value = x.put[:width]
+            value = x.new_word[:width]
             if name in self.limits:
                 limit = self.limits[name]
                 value = Mux(value > limit, limit, value)
             m.d.comb += [
-                write.addr.eq(x.row), write.data.eq(value), write.en.eq(x.puts & x.sets & (x.to == _word(name))),
-            ]  # fmt: skip
+                write.addr.eq(x.row),
+                write.data.eq(value),
+                write.en.eq(x.writes & x.is_setting & (x.write_place == _word(name))),
+            ]
             for reader, words in self.readers.items():
                 if name in words.members:
                     read = memory.read_port(domain="comb")
@@ -181,7 +183,7 @@ class SharedRegisters(wiring.Component):
     def _find_work(self, m, x):
         """What waits to be done. A reset waits until nothing has been on its way for some cycles."""
         bus = self.bus
-        waits = self.resets & ((x.page == x.which) | (bus.write & (bus.address[:8] == _word("CONTROL"))))
+        waits = self.resets & ((x.page == x.resetting) | (bus.write & (bus.address[:8] == _word("CONTROL"))))
         quiet = Signal(3)  # an event takes 2 cycles through its queue
         m.d.comb += [
             x.page.eq(bus.address[8:]),
@@ -204,11 +206,11 @@ class SharedRegisters(wiring.Component):
         with m.State("Choose"):
             m.d.sync += x.hosts_turn.eq(0)
             with m.If(x.asks & (x.hosts_turn | ~x.was_pending)):
-                m.d.comb += [x.row.eq(page), x.at.eq(bus.address[:6])]
+                m.d.comb += [x.row.eq(page), x.read_place.eq(bus.address[:6])]
                 with m.If(bus.address[:8] == _word("EVENT_STATUS")):
-                    m.d.comb += x.at.eq(_QUEUE)
+                    m.d.comb += x.read_place.eq(_QUEUE)
                 with m.If(bus.address[:8] == _word("CYCLES_HI")):
-                    m.d.comb += x.at.eq(_word("CYCLES_LO"))
+                    m.d.comb += x.read_place.eq(_word("CYCLES_LO"))
                 m.d.sync += [x.connection.eq(page), x.carry.eq(0)]
                 m.next = "Access"
             with m.Elif(x.pending):
@@ -216,8 +218,9 @@ class SharedRegisters(wiring.Component):
                 with m.Switch(x.turn):
                     for n, source in enumerate(x.sources):
                         with m.Case(n), m.If(source.valid):
-                            m.d.comb += [x.row.eq(source.payload.connection), x.at.eq(_QUEUE), source.ready.eq(1)]
-                            m.d.sync += x.connection.eq(source.payload.connection)
+                            connection = source.payload.connection
+                            m.d.comb += [x.row.eq(connection), x.read_place.eq(_QUEUE), source.ready.eq(1)]
+                            m.d.sync += x.connection.eq(connection)
                             if n < len(self.events):
                                 m.d.sync += x.event.eq(source.payload)
                                 m.next = "Push"
@@ -225,8 +228,8 @@ class SharedRegisters(wiring.Component):
                                 m.d.sync += [x.counted.eq(source.payload), x.first.eq(1), x.adds.eq(0), x.carry.eq(0)]
                                 m.next = "Add"
             with m.Elif(x.resets):
-                m.d.sync += [x.connection.eq(x.which), x.count.eq(0)]
-                m.d.sync += [self.clear.now.eq(1), self.clear.connection.eq(x.which)]
+                m.d.sync += [x.connection.eq(x.resetting), x.count.eq(0)]
+                m.d.sync += [self.clear.now.eq(1), self.clear.connection.eq(x.resetting)]
                 m.next = "Wipe"
 
     def _access(self, m, x):
@@ -235,7 +238,8 @@ class SharedRegisters(wiring.Component):
         known = sum(1 << (register.address >> 2) for register in MAP)
         queue = data.View(_Queue(), x.word[:_Queue().size])
         with m.State("Access"):
-            m.d.comb += [x.row.eq(connection), x.to.eq(address), x.at.eq(address), self.state_of.eq(connection)]
+            m.d.comb += [x.row.eq(connection), self.state_of.eq(connection)]
+            m.d.comb += [x.write_place.eq(address), x.read_place.eq(address)]
             m.d.sync += [bus.ack.eq(1), bus.read_data.eq(x.word), x.hosts_turn.eq(0), x.queue.eq(queue)]
             m.next = "Choose"
             with m.If(address[6:].any() | ~Const(known, _WORDS).bit_select(address[:6], 1)):
@@ -244,17 +248,17 @@ class SharedRegisters(wiring.Component):
                 with m.Switch(address):
                     for name, mask in _RW.items():
                         with m.Case(_word(name)):
-                            m.d.comb += [x.put.eq(bus.write_data & mask), x.puts.eq(1), x.sets.eq(1)]
+                            m.d.comb += [x.new_word.eq(bus.write_data & mask), x.writes.eq(1), x.is_setting.eq(1)]
                     with m.Case(_word("EVENT_STATUS")):
                         status = BY_NAME["EVENT_STATUS"]["overflow"]
                         m.d.comb += [
-                            x.to.eq(_QUEUE),
-                            x.puts.eq(bus.write_data[status.lsb]),
-                            x.put.eq(Cat(queue.head, queue.level)),
+                            x.write_place.eq(_QUEUE),
+                            x.writes.eq(bus.write_data[status.lsb]),
+                            x.new_word.eq(Cat(queue.head, queue.level)),
                         ]
                 with m.If((address == _word("CONTROL")) & bus.write_data[BY_NAME["CONTROL"]["reset"].lsb]):
-                    m.d.comb += x.puts.eq(0)
-                    m.d.sync += [self.resets.eq(1), x.which.eq(connection)]
+                    m.d.comb += x.writes.eq(0)
+                    m.d.sync += [self.resets.eq(1), x.resetting.eq(connection)]
             with m.Else():
                 with m.Switch(address):
                     with m.Case(_word("STATE")):
@@ -262,20 +266,20 @@ class SharedRegisters(wiring.Component):
                     with m.Case(_word("EVENT_STATUS")):
                         m.d.sync += bus.read_data.eq(Cat(queue.level, Const(0, 8 - len(queue.level)), queue.overflow))
                     with m.Case(_word("CYCLES_LO")):
-                        m.d.comb += x.step.eq(x.now[:32])
+                        m.d.comb += x.increment.eq(x.now[:32])
                         m.d.sync += bus.read_data.eq(x.total)
                     with m.Case(_word("CYCLES_HI")):
-                        m.d.comb += x.step.eq(x.now[:32])
-                        m.d.sync += [bus.ack.eq(0), x.carry.eq(x.total[32]), x.high.eq(x.now[32:])]
+                        m.d.comb += x.increment.eq(x.now[:32])
+                        m.d.sync += [bus.ack.eq(0), x.carry.eq(x.total[32]), x.cycles_high.eq(x.now[32:])]
                         m.next = "High"
                     with m.Case(_QUEUE):
                         m.d.sync += bus.read_data.eq(0)
                         with m.If(queue.level != 0):
-                            m.d.comb += x.at.eq(_PLACES[0] + queue.head)
+                            m.d.comb += x.read_place.eq(_PLACES[0] + queue.head)
                             m.d.sync += [bus.ack.eq(0), x.count.eq(0)]
                             m.next = "Pop"
         with m.State("High"):
-            m.d.comb += x.step.eq(x.high)
+            m.d.comb += x.increment.eq(x.cycles_high)
             m.d.sync += [bus.ack.eq(1), bus.read_data.eq(x.total)]
             m.next = "Choose"
 
@@ -283,21 +287,22 @@ class SharedRegisters(wiring.Component):
         """The oldest event: its word goes to the host, its offset into the registers beside EVENT."""
         head = x.queue.head
         with m.State("Pop"):
-            m.d.comb += [x.row.eq(x.connection), x.put.eq(x.word)]
+            m.d.comb += [x.row.eq(x.connection), x.new_word.eq(x.word)]
             m.d.sync += x.count.eq(x.count + 1)
             with m.Switch(x.count):
                 with m.Case(0):
                     m.d.sync += self.bus.read_data.eq(x.word)
-                    m.d.comb += x.at.eq(_PLACES[1] + head)
+                    m.d.comb += x.read_place.eq(_PLACES[1] + head)
                 with m.Case(1):
-                    m.d.comb += [x.puts.eq(1), x.to.eq(_word("EVENT_OFFSET_LO")), x.at.eq(_PLACES[2] + head)]
+                    m.d.comb += [x.writes.eq(1), x.write_place.eq(_word("EVENT_OFFSET_LO"))]
+                    m.d.comb += x.read_place.eq(_PLACES[2] + head)
                 with m.Case(2):
-                    m.d.comb += [x.puts.eq(1), x.to.eq(_word("EVENT_OFFSET_HI"))]
+                    m.d.comb += [x.writes.eq(1), x.write_place.eq(_word("EVENT_OFFSET_HI"))]
                 with m.Default():
                     queue = Signal(_Queue(), name="queue_after_pop")
                     m.d.comb += [
                         queue.head.eq(head + 1), queue.level.eq(x.queue.level - 1), queue.overflow.eq(x.queue.overflow),
-                        x.puts.eq(1), x.to.eq(_QUEUE), x.put.eq(queue),
+                        x.writes.eq(1), x.write_place.eq(_QUEUE), x.new_word.eq(queue),
                     ]  # fmt: skip
                     m.d.sync += self.bus.ack.eq(1)
                     with m.If(x.queue.level == 1):
@@ -329,9 +334,9 @@ class SharedRegisters(wiring.Component):
             with m.Switch(x.count):
                 for n, (word, place) in enumerate(zip(words, _PLACES, strict=True)):
                     with m.Case(n):
-                        m.d.comb += [x.puts.eq(~full), x.to.eq(place + tail), x.put.eq(word)]
+                        m.d.comb += [x.writes.eq(~full), x.write_place.eq(place + tail), x.new_word.eq(word)]
                 with m.Case(3):
-                    m.d.comb += [x.puts.eq(1), x.to.eq(_QUEUE), x.put.eq(after)]
+                    m.d.comb += [x.writes.eq(1), x.write_place.eq(_QUEUE), x.new_word.eq(after)]
                     m.d.sync += self.irq.bit_select(x.connection, 1).eq(1)
                     with m.If(~is_error):
                         m.next = "Choose"
@@ -339,7 +344,7 @@ class SharedRegisters(wiring.Component):
                 places = [_word(name) for name in ("ERROR", "ERROR_OFFSET_LO", "ERROR_OFFSET_HI")]
                 for n, (word, place) in enumerate(zip(error, places, strict=True)):
                     with m.Case(4 + n):
-                        m.d.comb += [x.puts.eq(1), x.to.eq(place), x.put.eq(word)]
+                        m.d.comb += [x.writes.eq(1), x.write_place.eq(place), x.new_word.eq(word)]
                         if n == 2:
                             m.next = "Choose"
             m.d.sync += x.hosts_turn.eq(1)
@@ -356,20 +361,21 @@ class SharedRegisters(wiring.Component):
         high = len(x.steps) - 1
         with m.State("Add"):
             carries = x.adds & (x.slot == 0) & x.total[32]
+            first = Mux(x.counted.rx, _word("RX_FPDUS"), _word("TX_FPDUS"))
             m.d.comb += [
                 x.row.eq(x.connection),
-                x.at.eq(Mux(x.counted.rx, _word("RX_FPDUS"), _word("TX_FPDUS")) + Array(x.offsets)[x.next_slot]),
-                x.to.eq(x.written),
-                x.step.eq(Array(x.steps)[x.slot]),
-                x.put.eq(x.total),
-                x.puts.eq(x.adds),
+                x.read_place.eq(first + Array(x.offsets)[x.next_slot]),
+                x.write_place.eq(x.written),
+                x.increment.eq(Array(x.steps)[x.slot]),
+                x.new_word.eq(x.total),
+                x.writes.eq(x.adds),
             ]
             m.d.sync += [
                 x.first.eq(0),
                 x.todo.eq((x.todo_now & (x.todo_now - 1)) | (carries << high)),
                 x.adds.eq(x.todo_now != 0),
                 x.slot.eq(x.next_slot),
-                x.written.eq(x.at),
+                x.written.eq(x.read_place),
                 x.hosts_turn.eq(1),
                 x.carry.eq((x.todo_now != 0) & (x.next_slot == high)),
             ]
@@ -381,14 +387,14 @@ class SharedRegisters(wiring.Component):
         wipes_all = Signal(init=1)
         with m.State("Wipe"):
             word = x.count[:6]
-            m.d.comb += [x.row.eq(x.connection), x.to.eq(word), x.puts.eq(1), x.sets.eq(1)]
-            m.d.comb += x.put.eq(Array(x.initial)[word])
+            m.d.comb += [x.row.eq(x.connection), x.write_place.eq(word), x.writes.eq(1), x.is_setting.eq(1)]
+            m.d.comb += x.new_word.eq(Array(x.initial)[word])
             # The count of cycles is the sum of this word and the clock's.
             with m.If(word == _word("CYCLES_LO")):
-                m.d.comb += x.put.eq(~x.now[:32])
-                m.d.sync += x.high.eq(x.now[32:])
+                m.d.comb += x.new_word.eq(~x.now[:32])
+                m.d.sync += x.cycles_high.eq(x.now[32:])
             with m.If(word == _word("CYCLES_HI")):
-                m.d.comb += x.put.eq(~x.high)
+                m.d.comb += x.new_word.eq(~x.cycles_high)
             m.d.sync += x.count.eq(x.count + 1)
             with m.If(word == _WORDS - 1):
                 m.d.sync += self.irq.bit_select(x.connection, 1).eq(0)
@@ -408,17 +414,17 @@ class _Parts:
 
         # The memory: a word is read in a cycle, and is there in the next one.
         self.row = Signal(number)
-        self.at = Signal(6)  # is read
-        self.to = Signal(6)  # is written
-        self.put = Signal(32)
-        self.puts = Signal()
-        self.sets = Signal()  # the word is a setting
+        self.read_place = Signal(6)
+        self.write_place = Signal(6)
+        self.new_word = Signal(32)  # is written
+        self.writes = Signal()
+        self.is_setting = Signal()  # it is a setting
         self.word = Signal(32)
-        self.step = Signal(32)
+        self.increment = Signal(32)
         self.carry = Signal()
-        self.total = Signal(33)  # ``word``, ``step`` and ``carry``
+        self.total = Signal(33)  # ``word``, ``increment`` and ``carry``
         self.now = Signal(64)  # cycles since power-up
-        self.high = Signal(32)
+        self.cycles_high = Signal(32)  # the high half, when the low one was used
 
         # What waits to be done.
         self.page = Signal(number)  # of the host's access
@@ -428,7 +434,7 @@ class _Parts:
         self.pending = Signal()  # a source has something
         self.was_pending = Signal()  # a cycle ago: so that no source waits for the logic of another
         self.resets = Signal()
-        self.which = Signal(number)  # that waits for its reset
+        self.resetting = Signal(number)  # the connection that waits for its reset
 
         self.connection = Signal(number)  # that is served
         self.hosts_turn = Signal()

@@ -308,26 +308,26 @@ class SharedStreams(wiring.Component):
         m.submodules.ulpdus = memory = Memory(shape=32 * lanes, depth=_WORDS // lanes * self.connections, init=[])
         write, read = memory.write_port(), late_read(m, memory)  # of a ULPDU that has been stored
         given, beat = self.passed, self.passed.payload
-        of = beat.connection
+        connection = beat.connection
         place = Signal(range(_WORDS // lanes + 1))  # of the next beat
         finding = Signal(data.StructLayout({"octets": range(4 * _WORDS + 1), "verdict": Verdict}))
         entered = Value.cast(finding)
         before = Signal.like(entered, name="ulpdu")
-        findings = Cells(m, before, self.connections, of, self.clear)
+        findings = Cells(m, before, self.connections, connection, self.clear)
         stores = Signal()
         cut = place == _WORDS // lanes
         m.d.comb += [
             given.ready.eq(1),
-            stores.eq(given.valid & ~cut & ~self.has_ulpdu.bit_select(of, 1)),
-            write.addr.eq(Cat(place[:-1], of)), write.data.eq(beat.data), write.en.eq(stores),
+            stores.eq(given.valid & ~cut & ~self.has_ulpdu.bit_select(connection, 1)),
+            write.addr.eq(Cat(place[:-1], connection)), write.data.eq(beat.data), write.en.eq(stores),
             finding.octets.eq(Mux(cut, 4 * _WORDS, Cat(Const(0, 2 + lane_bits), place) + beat.octets)),
             finding.verdict.eq(beat.verdict),
         ]  # fmt: skip
         with m.If(given.valid):
             m.d.sync += place.eq(Mux(beat.last, 0, Mux(cut, place, place + 1)))
-            with m.If(beat.last & ~self.has_ulpdu.bit_select(of, 1)):
+            with m.If(beat.last & ~self.has_ulpdu.bit_select(connection, 1)):
                 findings.write(m, entered)
-                m.d.sync += self.has_ulpdu.bit_select(of, 1).eq(1)
+                m.d.sync += self.has_ulpdu.bit_select(connection, 1).eq(1)
         self._show(m, bank, page, read, data.View(finding.shape(), findings.read(m, page)))
         forget(m, self.clear, self.has_ulpdu)
 

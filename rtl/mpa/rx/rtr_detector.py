@@ -114,7 +114,7 @@ class RtrDetector(wiring.Component):
             self._pass(m, x)
             self._hold_back(m, x)
             self._release_long(m, x)
-            self._judge(m, x)
+            self._decide(m, x)
             self._drain(m, x)
         if self.connections > 1:
             self._turn(m, x)
@@ -185,7 +185,7 @@ class RtrDetector(wiring.Component):
         m.d.comb += [
             classifier.octets.eq(x.header),
             classifier.length.eq(self.i.payload.value),
-            classifier.holds.eq(x.weighs),
+            classifier.holds.eq(x.examines),
             self.sink.eq(x.header[8 * _SINK_AT:8 * (_SINK_AT + 12)]),
         ]
         m.d.sync += [
@@ -202,7 +202,7 @@ class RtrDetector(wiring.Component):
     def _report(self, m, x):
         """An FPDU is reported in the cycle after its end, and its event a cycle later, with the offset of its start."""
         i, last, state = self.i.payload, x.last, x.state
-        with m.If(~x.weighs):
+        with m.If(~x.examines):
             m.d.sync += [
                 *(last[name].eq(i[name]) for name in CHECKED),
                 x.is_good.eq(i.cause == Cause.NONE),
@@ -286,7 +286,7 @@ class RtrDetector(wiring.Component):
                 m.d.sync += x.beat.eq(x.beat + 1)
                 with m.If(i.last):
                     m.d.comb += [x.keeps_on.eq(0), x.direct_on.eq(0)]
-                    m.next = "Weigh"
+                    m.next = "Classify"
                 with m.Elif(x.beat == x.beats - 1):
                     m.d.comb += [x.keeps_on.eq(0), x.direct_on.eq(0)]
                     m.next = "Long"
@@ -295,14 +295,14 @@ class RtrDetector(wiring.Component):
         """An FPDU that is too long for an RTR passes through the queue, unless it will be an error."""
         with m.State("Long"):
             m.d.sync += x.released.eq(1)
-            m.next = "Look"
-        with m.State("Look"):
+            m.next = "Choose"
+        with m.State("Choose"):
             m.d.comb += [
                 x.sinks_on.eq(x.held.is_strict & ~x.classifier.is_terminate),
                 x.keeps_on.eq(~x.sinks_on),
             ]
-            m.next = "Rest"
-        with m.State("Rest"):
+            m.next = "Remainder"
+        with m.State("Remainder"):
             with m.If(x.sinks):
                 m.d.comb += x.clear.eq(1)
             with m.Else():
@@ -310,26 +310,26 @@ class RtrDetector(wiring.Component):
             # ``leaves`` is late in the cycle, so the state follows a cycle later.
             left = x.leaves & self.i.payload.last
             m.d.sync += x.left.eq(left)
-            m.d.comb += x.weighs.eq(x.left)
+            m.d.comb += x.examines.eq(x.left)
             with m.If(x.left):
-                m.next = "Weigh"
+                m.next = "Classify"
             with m.If(~left):
                 m.d.comb += [x.keeps_on.eq(x.keeps), x.sinks_on.eq(x.sinks)]
 
-    def _judge(self, m, x):
+    def _decide(self, m, x):
         """The FPDU has ended: wait for its classification, then consume it, deliver it, or report an error."""
-        for state_name, then in (("Weigh", "Ponder"), ("Ponder", "Judge")):
+        for state_name, then in (("Classify", "Match"), ("Match", "Decide")):
             with m.State(state_name):
-                m.d.comb += x.weighs.eq(1)
+                m.d.comb += x.examines.eq(1)
                 with m.If(x.released):
                     self._let_through(m, x)
                 m.next = then
 
-        with m.State("Judge"):
-            m.d.comb += x.weighs.eq(1)
+        with m.State("Decide"):
+            m.d.comb += x.examines.eq(1)
             with m.If(x.released):
                 self._let_through(m, x)
-            m.next = "Settle"
+            m.next = "Empty"
             m.d.comb += x.reports.eq(1)
             with m.If(~x.is_good):
                 m.d.comb += [x.clear.eq(~x.released), x.sinks_on.eq(1)]
@@ -355,7 +355,7 @@ class RtrDetector(wiring.Component):
 
     def _drain(self, m, x):
         """The queue becomes empty before other beats pass; after an error, it does so while the input is discarded."""
-        with m.State("Settle"):
+        with m.State("Empty"):
             self._let_through(m, x)
             m.d.sync += [x.beat.eq(0), x.released.eq(0)]
             with m.If(~x.kept.o.valid):
@@ -424,7 +424,7 @@ class _State:
         self.is_good = Signal()  # ``last.cause`` is NONE
         self.ended = Signal()  # it passed, and has not been reported
         self.left = Signal()  # it was too long for an RTR, and its last beat has left
-        self.weighs = Signal()  # it is being examined; ``last`` does not change
+        self.examines = Signal()  # it is being examined; ``last`` does not change
         self.reports = Signal()  # it is reported in this cycle
         self.event = Signal(Event)
         self.inside = Signal()  # an FPDU that passes has begun and not ended

@@ -136,15 +136,15 @@ class Fence(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.examined = examined = ReadyBuffer(_Examined(self.lanes, self.connections))
-        m.submodules.generator = own = RtrGenerator(self.lanes)
+        m.submodules.generator = generator = RtrGenerator(self.lanes)
         m.submodules.decided = decided = ReadyBuffer(self.o.payload.shape())
         wiring.connect(m, decided.o, wiring.flipped(self.o))
         given = examined.o
         rows = Rows(self.State, self.connections)
-        x = (_Shared if self.many else _Alone)(m, self, rows, given)
+        x = (_Many if self.many else _One)(m, self, rows, given)
         self._examine(m, self.i, examined.i, x.rdmap_next)
         event = Signal(Event)
-        opens_now, wants_own, passes = self._open(m, x, own, event)
+        opens_now, wants_own, passes = self._open(m, x, generator, event)
 
         inside = Signal()  # a ULPDU has begun and not ended
         keeps = Signal()  # the beat is sent
@@ -155,7 +155,7 @@ class Fence(wiring.Component):
         starts_own = Signal()
         m.d["comb" if self.many else "sync"] += consumes.eq(passes & ~makes_own)
         m.d.comb += given.ready.eq(consumes & decided.i.ready & x.may_pass)
-        ends_own = self._send(m, x, own, given, decided, owns, event)
+        ends_own = self._send(m, x, generator, given, decided, owns, event)
         with m.If(~makes_own):
             m.d.comb += [
                 decided.i.valid.eq(given.valid & consumes & keeps & x.may_pass),
@@ -167,7 +167,7 @@ class Fence(wiring.Component):
         x.change(inside, makes_own, opens_now | (wants_own & ~consumes))
         return m
 
-    def _open(self, m, x, own, event):
+    def _open(self, m, x, generator, event):
         """Open the fence, and find what the device must send before.
 
         Return whether it opens in this cycle, whether the device has something to send before the host, and whether
@@ -192,12 +192,12 @@ class Fence(wiring.Component):
                 stopped=state.terminated | (state.failed & ~settings.rdmap),
                 passes=passes,
             ),
-            own.sink.eq(x.sink),
+            generator.sink.eq(x.sink),
         ]
         with m.If(state.responds):
-            m.d.comb += own.kind.eq(Ulpdu.RESPONSE)
+            m.d.comb += generator.kind.eq(Ulpdu.RESPONSE)
         with m.Else():
-            m.d.comb += own.kind.eq(settings.rtr_send)
+            m.d.comb += generator.kind.eq(settings.rtr_send)
         with m.If(~initiator & Mux(peer_to_peer, x.report.rtr, x.report.good)):
             m.d.sync += [state.granted.eq(1), state.responds.eq(x.report.respond & peer_to_peer)]
         with m.If(x.failed & settings.rdmap):
@@ -207,12 +207,12 @@ class Fence(wiring.Component):
             report(m, event, EventKind.FENCE_OPEN)  # no beat is sent in this cycle, so there is no other event
         return opens_now, wants_own, passes
 
-    def _send(self, m, x, own, given, decided, owns, event):
+    def _send(self, m, x, generator, given, decided, owns, event):
         """Send the beat of the device or that of the host. Return whether a ULPDU of the device ends."""
         state, settings, i, o = x.state, self.settings, given.payload, decided.i.payload
         ends_own = Signal()
         m.d.comb += [
-            o.data.eq(choose(owns, own.o.payload.data, i.data)),
+            o.data.eq(choose(owns, generator.o.payload.data, i.data)),
             o.connection.eq(x.active),
             o.markers.eq(settings.markers),
             o.crc.eq(settings.crc),
@@ -220,11 +220,11 @@ class Fence(wiring.Component):
         others = [name for name in TxUlpdu(self.lanes).members if name not in ("data", "connection")]
         with m.If(owns[0]):
             m.d.comb += [
-                own.start.eq(1),
-                *(o[name].eq(own.o.payload[name]) for name in others),
-                decided.i.valid.eq(own.o.valid),
-                own.o.ready.eq(decided.i.ready),
-                ends_own.eq(own.o.valid & decided.i.ready & own.o.payload.last),
+                generator.start.eq(1),
+                *(o[name].eq(generator.o.payload[name]) for name in others),
+                decided.i.valid.eq(generator.o.valid),
+                generator.o.ready.eq(decided.i.ready),
+                ends_own.eq(generator.o.valid & decided.i.ready & generator.o.payload.last),
             ]
             with m.If(ends_own):
                 with m.If(state.responds):
@@ -306,8 +306,8 @@ class _Examined(TxUlpdu):
         )
 
 
-class _Alone:
-    """The inputs of the fence of one connection, which is always acted upon: its ports. See :class:`_Shared`."""
+class _One:
+    """The inputs of the fence of one connection, which is always acted upon: its ports. See :class:`_Many`."""
 
     def __init__(self, m, fence: Fence, rows: Rows, given):
         self._fence = fence
@@ -327,7 +327,7 @@ class _Alone:
         """There is no other connection."""
 
 
-class _Shared:
+class _Many:
     """The inputs of the fence of many connections for the active one, and its turns to another one."""
 
     def __init__(self, m, fence: Fence, rows: Rows, given):
