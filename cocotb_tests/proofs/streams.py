@@ -478,8 +478,8 @@ _block(
     lambda lanes: MemoryWindow(lanes, 1024),
     MemoryWindow,
     "a write of the host overtakes the engine's",
-    "with m.If(x.writes & ~offered):",
-    "with m.If(x.writes):",
+    "with m.If(access.writes & ~offered):",
+    "with m.If(access.writes):",
     given=_host_waits,
     states=_window_states,
 )

@@ -197,25 +197,26 @@ class RdmaEngine(wiring.Component):
 
     def _connection(self, registers, words, settled):
         m = Module()
-        x = EngineBlocks(self)
-        x.place(m, self, words)
-        control = registers.CONTROL
+        blocks = EngineBlocks(self)
+        blocks.place(m, self, words)
+        control, receiver, sender = registers.CONTROL, blocks.receiver.status, blocks.sender.status
         refused = Signal()  # a ULPDU, a source or a word: nothing more is received, and the engine sends nothing
         runs = Signal()
         memory_failed = Signal()
         m.d.comb += [
-            memory_failed.eq(x.receiver.status.failed | x.sender.status.failed),
-            refused.eq(x.receiver.status.refused | x.receiver.status.passed | x.sender.status.refused | memory_failed),
+            memory_failed.eq(receiver.failed | sender.failed),
+            refused.eq(receiver.refused | receiver.passed | sender.refused | memory_failed),
             runs.eq(control.enable & ~control.stop & ~refused & settled),
         ]
-        self._command(m, registers, x.commands)
-        self._set(m, x, registers, runs, refused)
-        self._show(m, x, registers, memory_failed)
+        self._command(m, registers, blocks.commands)
+        self._set(m, blocks, registers, runs, refused)
+        self._show(m, blocks, registers, memory_failed)
         return m
 
-    def _set(self, m, x, registers, runs, refused):
+    def _set(self, m, blocks, registers, runs, refused):
         """Apply the settings of the host, and of the connection's startup."""
-        control, receiver, loader, sender, reads = registers.CONTROL, x.receiver, x.loader, x.sender, x.reads
+        control, reads = registers.CONTROL, blocks.reads
+        receiver, loader, sender = blocks.receiver, blocks.loader, blocks.sender
         m.d.comb += [
             receiver.settings.enable.eq(control.enable),
             receiver.settings.waits.eq(control.waits),
@@ -248,15 +249,16 @@ class RdmaEngine(wiring.Component):
             loader.word.eq(commands.given),
         ]
 
-    def _show(self, m, x, registers, memory_failed):
+    def _show(self, m, blocks, registers, memory_failed):
         """The registers that the host reads, and the interrupt."""
-        receiver, sender, reads, completions = x.receiver, x.sender, x.reads, x.completions
+        receiver, sender, reads, completions = blocks.receiver, blocks.sender, blocks.reads, blocks.completions
         placed = receiver.status
         received, done, status = registers.RECEIVED, registers.DONE, registers.STATUS
         taken = Signal.like(completions.o.payload)
         done_changed = Signal()
         status_changed = Signal()
-        flags = Cat(x.table.ready, placed.refused, sender.status.refused, placed.passed, placed.blocked, memory_failed)
+        ready = blocks.table.ready
+        flags = Cat(ready, placed.refused, sender.status.refused, placed.passed, placed.blocked, memory_failed)
         flags_before = Signal.like(flags)
         m.d.comb += [
             registers.IDENTITY.value.eq(IDENTITY),
@@ -268,7 +270,7 @@ class RdmaEngine(wiring.Component):
             registers.RECEIVED_OCTETS.value.eq(taken.octets),
             registers.RECEIVED_STAG.value.eq(taken.stag),
             *registers.show(
-                "STATUS", ready=x.table.ready, refused=placed.refused | placed.passed,
+                "STATUS", ready=ready, refused=placed.refused | placed.passed,
                 source_refused=sender.status.refused, passed=placed.passed, blocked=placed.blocked,
                 memory_failed=memory_failed, placing=placed.placing, send_begun=placed.send_begun,
                 write_begun=placed.write_begun, sending=sender.status.sending, reads=reads.outstanding,
@@ -281,8 +283,8 @@ class RdmaEngine(wiring.Component):
             registers.REFUSED_LENGTH.value.eq(placed.header.length),
             *(registers.show(f"REFUSED_{n}", value=swap_octets(placed.header.octets.word_select(n, 32)))
               for n in range(HEADER_WORDS)),
-            x.loader.show.eq(registers.SOURCE.pop),
-            registers.SOURCE.value.eq(x.loader.shown),
+            blocks.loader.show.eq(registers.SOURCE.pop),
+            registers.SOURCE.value.eq(blocks.loader.shown),
             registers.SOURCE_LEFT.value.eq(sender.status.left),
             self.irq.eq(completions.o.valid | done_changed | status_changed),
         ]  # fmt: skip

@@ -57,16 +57,16 @@ class MemoryWindow(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        x = _Access()
-        self._register(m, x)
-        self._write(m, x)
-        self._read(m, x)
+        access = _Access()
+        self._register(m, access)
+        self._write(m, access)
+        self._read(m, access)
         return m
 
-    def _register(self, m, x):
+    def _register(self, m, access):
         """Take the host's accesses. A read of READ is held until the word is there."""
-        m.submodules.registers = x.registers
-        registers, bus = x.registers, self.bus
+        m.submodules.registers = access.registers
+        registers, bus = access.registers, self.bus
         lane_address = unsigned(ADDRESS_BITS - 2)
         m.submodules.addresses = addresses = Memory(shape=lane_address, depth=max(2, self.connections), init=[])
         put, get = addresses.write_port(), addresses.read_port(domain="comb")
@@ -74,50 +74,50 @@ class MemoryWindow(wiring.Component):
         latest = Signal.like(page)
         is_read = Signal()
         m.d.comb += [
-            page.eq(Mux(x.writes, latest, bus.address[8:])),
+            page.eq(Mux(access.writes, latest, bus.address[8:])),
             get.addr.eq(page),
-            x.address.eq(get.data),
+            access.address.eq(get.data),
             put.addr.eq(page),
-            put.data.eq(Mux(registers.ADDRESS.push, registers.ADDRESS.value[2:], x.address + 1)),
-            put.en.eq(registers.ADDRESS.push | x.advances),
+            put.data.eq(Mux(registers.ADDRESS.push, registers.ADDRESS.value[2:], access.address + 1)),
+            put.en.eq(registers.ADDRESS.push | access.advances),
             is_read.eq(~bus.write & (bus.address[:8] == _READ)),
-            x.reads.eq(bus.request & is_read & ~x.has & ~x.writes),
-            registers.bus.request.eq(bus.request & ~x.writes & (x.has | ~is_read)),
+            access.reads.eq(bus.request & is_read & ~access.has & ~access.writes),
+            registers.bus.request.eq(bus.request & ~access.writes & (access.has | ~is_read)),
             registers.bus.address.eq(bus.address[:8]),
             registers.bus.write.eq(bus.write),
             registers.bus.write_data.eq(bus.write_data),
             bus.ack.eq(registers.bus.ack),
             bus.read_data.eq(registers.bus.read_data),
             registers.OCTETS.value.eq(self.octets),
-            registers.READ.value.eq(x.word),
+            registers.READ.value.eq(access.word),
         ]
         m.d.sync += latest.eq(page)
         with m.If(registers.WRITE.push):
-            m.d.sync += [x.writes.eq(1), x.written.eq(registers.WRITE.value), x.place.eq(x.address)]
+            m.d.sync += [access.writes.eq(1), access.written.eq(registers.WRITE.value), access.place.eq(access.address)]
         with m.If(bus.ack & is_read):
-            m.d.comb += x.advances.eq(1)
-            m.d.sync += x.has.eq(0)
+            m.d.comb += access.advances.eq(1)
+            m.d.sync += access.has.eq(0)
 
-    def _write(self, m, x):
+    def _write(self, m, access):
         """Write to the memory. A beat of the engine that has been offered is transferred first."""
         port, main = self.port, self.main
         lane_bits = self.lanes.bit_length() - 1
         offered = Signal()
-        lane = x.place[:lane_bits]
-        m.d.sync += offered.eq(port.write.valid & ~port.write.ready & ~(x.writes & ~offered))
-        with m.If(x.writes & ~offered):
+        lane = access.place[:lane_bits]
+        m.d.sync += offered.eq(port.write.valid & ~port.write.ready & ~(access.writes & ~offered))
+        with m.If(access.writes & ~offered):
             m.d.comb += [
                 main.write.valid.eq(1),
-                main.write.payload.address.eq(x.place >> lane_bits),
-                main.write.payload.data.eq(x.written.replicate(self.lanes)),
+                main.write.payload.address.eq(access.place >> lane_bits),
+                main.write.payload.data.eq(access.written.replicate(self.lanes)),
                 main.write.payload.mask.eq(
-                    Cat(x.registers.MASK.value & (lane == n).replicate(4) for n in range(self.lanes))
+                    Cat(access.registers.MASK.value & (lane == n).replicate(4) for n in range(self.lanes))
                 ),
                 main.write.payload.last.eq(1),
             ]  # fmt: skip
             with m.If(main.write.ready):
-                m.d.comb += x.advances.eq(1)
-                m.d.sync += x.writes.eq(0)
+                m.d.comb += access.advances.eq(1)
+                m.d.sync += access.writes.eq(0)
         with m.Else():
             m.d.comb += [
                 main.write.valid.eq(port.write.valid),
@@ -125,7 +125,7 @@ class MemoryWindow(wiring.Component):
                 port.write.ready.eq(main.write.ready),
             ]
 
-    def _read(self, m, x):
+    def _read(self, m, access):
         """Read from the memory: likewise, and no word of the engine may be due when the host's is asked for."""
         port, main = self.port, self.main
         lane_bits = self.lanes.bit_length() - 1
@@ -133,32 +133,33 @@ class MemoryWindow(wiring.Component):
         asks = Signal()  # an address of the engine has been offered
         lane = Signal(range(max(2, self.lanes)))
         m.d.comb += [
-            lane.eq(x.address[:lane_bits]),
+            lane.eq(access.address[:lane_bits]),
             port.words.payload.eq(main.words.payload),
             port.fault.eq(main.fault),
             port.write_fault.eq(main.write_fault),
         ]
         m.d.sync += [
             due.eq(due + (port.read.valid & port.read.ready) - (port.words.valid & port.words.ready)),
-            asks.eq(port.read.valid & ~port.read.ready & (asks | ~(x.writes | x.reads))),
+            asks.eq(port.read.valid & ~port.read.ready & (asks | ~(access.writes | access.reads))),
         ]
-        with m.If((x.reads | x.writes) & ~asks):
+        with m.If((access.reads | access.writes) & ~asks):
             m.d.comb += [
-                main.read.valid.eq(x.reads & ~x.asked & (due == 0)),
-                main.read.payload.eq(x.address >> lane_bits),
+                main.read.valid.eq(access.reads & ~access.asked & (due == 0)),
+                main.read.payload.eq(access.address >> lane_bits),
             ]
             with m.If(main.read.valid & main.read.ready):
-                m.d.sync += x.asked.eq(1)
+                m.d.sync += access.asked.eq(1)
         with m.Else():
             m.d.comb += [
                 main.read.valid.eq(port.read.valid),
                 main.read.payload.eq(port.read.payload),
                 port.read.ready.eq(main.read.ready),
             ]
-        with m.If(x.asked):
+        with m.If(access.asked):
             m.d.comb += main.words.ready.eq(1)
             with m.If(main.words.valid):
-                m.d.sync += [x.asked.eq(0), x.has.eq(1), x.word.eq(main.words.payload.word_select(lane, 32))]
+                word = main.words.payload.word_select(lane, 32)
+                m.d.sync += [access.asked.eq(0), access.has.eq(1), access.word.eq(word)]
         with m.Else():
             m.d.comb += [port.words.valid.eq(main.words.valid), main.words.ready.eq(port.words.ready)]
 

@@ -257,28 +257,28 @@ class RdmaReceiver(wiring.Component):
         m.submodules.realigner = realigner = Realigner(
             self.lanes, _Placed(self.lanes, self.connections), abandons=self.connections > 1
         )
-        x = (_Staying if self.connections == 1 else _Turning)(m, self)
+        state = (_One if self.connections == 1 else _Many)(m, self)
         wiring.connect(m, wiring.flipped(self.i), reader.i)
         wiring.connect(m, reader.host, wiring.flipped(self.host))
         refuses = Signal()  # the ULPDU that is being checked, or placed, is refused
         withdrawn = Signal()  # the oldest buffer is, before a Send has begun
-        u, behind, heading = self._look_up(m, x, reader, refuses, withdrawn)
+        u, behind, heading = self._look_up(m, state, reader, refuses, withdrawn)
         m.d.comb += [
             withdrawn.eq(self.buffer.valid & self.buffer.payload.withdrawn & ~self.status.send_begun),
-            self.completion.skips.eq(withdrawn & reader.idle & ~x.send_comes),
+            self.completion.skips.eq(withdrawn & reader.idle & ~state.send_comes),
             reader.enable.eq(self.settings.enable),
-            reader.discard.eq(x.is_refused | self.settings.stopped),
+            reader.discard.eq(state.is_refused | self.settings.stopped),
             reader.idle.eq(~behind & ~realigner.busy),
             self.status.passed.eq(reader.passed),
-            self.step.eq(realigner.i.ready & ~(x.storing | x.cut)),
+            self.step.eq(realigner.i.ready & ~(state.storing | state.cut)),
             self.status.header.eq(u.header),
         ]
-        self._check(m, x, u, refuses, realigner)
-        self._place(m, x, realigner)
-        x.complete(m, u, refuses, reader, realigner, behind, heading, withdrawn)
+        self._check(m, state, u, refuses, realigner)
+        self._place(m, state, realigner)
+        state.complete(m, u, refuses, reader, realigner, behind, heading, withdrawn)
         return m
 
-    def _look_up(self, m, x, reader, refuses, withdrawn):
+    def _look_up(self, m, state, reader, refuses, withdrawn):
         """Delay each beat until the result of the lookup is there; an ordered ULPDU waits for the one before.
 
         The header of a ULPDU that is refused stays.
@@ -296,18 +296,18 @@ class RdmaReceiver(wiring.Component):
         under_way = Signal()  # an ordered ULPDU is between the lookup and its checks
         m.d.comb += [
             self.status.blocked.eq(reader.o.valid & arriving.header & is_send & ~self.buffer.valid & settings.waits
-                                   & ~settings.drops & ~under_way & ~x.is_refused),
-            holds.eq((arriving.header & x.holds)
-                     | (ordered & (self.status.blocked | under_way | x.unsettled(is_send & withdrawn)))),
-            reader.o.ready.eq((self.step & ~holds) | x.is_refused),
+                                   & ~settings.drops & ~under_way & ~state.is_refused),
+            holds.eq((arriving.header & state.holds)
+                     | (ordered & (self.status.blocked | under_way | state.unsettled(is_send & withdrawn)))),
+            reader.o.ready.eq((self.step & ~holds) | state.is_refused),
             self.lookup.valid.eq(reader.o.valid & arriving.header & ~holds),
             self.lookup.access.stag.eq(header.stag),
             self.lookup.access.to.eq(header.to),
             self.lookup.access.octets.eq(header.payload),
-            self.lookup.access.connection.eq(x.active),
+            self.lookup.access.connection.eq(state.active),
         ]  # fmt: skip
 
-        beat, valid = arriving, reader.o.valid & ~holds & ~x.is_refused
+        beat, valid = arriving, reader.o.valid & ~holds & ~state.is_refused
         headers, valids, headings, ordereds = [header], [], [], []
         for n in range(_LOOKUP):
             later = Signal(PayloadBeat(self.lanes, self.connections), name=f"beat_{n}", reset_less=True)
@@ -316,7 +316,7 @@ class RdmaReceiver(wiring.Component):
             later_header = Signal(Header(), name=f"header_{n}", reset_less=True)
             with m.If(self.step):
                 m.d.sync += [later.eq(beat), later_valid.eq(valid), later_ordered.eq(valid & ordered)]
-                stays = x.storing | x.is_refused | refuses if n == _LOOKUP - 1 else Const(0)
+                stays = state.storing | state.is_refused | refuses if n == _LOOKUP - 1 else Const(0)
                 with m.If(valid & beat.header & ~stays):
                     m.d.sync += later_header.eq(headers[-1])
             beat, valid, ordered = later, later_valid, later_ordered
@@ -325,7 +325,7 @@ class RdmaReceiver(wiring.Component):
             headings.append(valid & later.header)
             ordereds.append(ordered)
         m.d.comb += under_way.eq(Cat(ordereds).any())
-        ulpdu = _Ulpdu(beat, headers[-1], valid, self._check_order(m, x, headers[1]), self.answer.found.row)
+        ulpdu = _Ulpdu(beat, headers[-1], valid, self._check_order(m, state, headers[1]), self.answer.found.row)
         return ulpdu, Cat(valids).any(), Cat(headings).any()
 
     def _check_order(self, m, state, header):
@@ -333,13 +333,13 @@ class RdmaReceiver(wiring.Component):
 
         The state does not change in them.
         """
-        x = _Order()
+        order = _Order()
         is_send = Signal()
         right_queue = Signal()
         right_msn = Signal()
         right_mo = Signal()
         right_sink = Signal()
-        early_end = Signal.like(x.end)
+        early_end = Signal.like(order.end)
         m.d.comb += is_send.eq(header.opcode.matches(*SENDS))
         with m.If(self.step):
             m.d.sync += [
@@ -348,27 +348,27 @@ class RdmaReceiver(wiring.Component):
                 right_mo.eq(header.mo == Mux(is_send, self.status.mo, 0)),
                 right_sink.eq(self.sink.valid & (header.stag == self.sink.payload.stag)),
                 early_end.eq(self.status.mo + header.payload),
-                x.in_order.eq(right_queue & right_msn & right_mo),
-                x.has_buffer.eq(self.buffer.valid),
-                x.in_buffer.eq(early_end <= self.buffer.payload.octets),
-                x.end.eq(early_end),
-                x.address.eq(self.buffer.payload.address + self.status.mo),
-                x.right_sink.eq(right_sink),
+                order.in_order.eq(right_queue & right_msn & right_mo),
+                order.has_buffer.eq(self.buffer.valid),
+                order.in_buffer.eq(early_end <= self.buffer.payload.octets),
+                order.end.eq(early_end),
+                order.address.eq(self.buffer.payload.address + self.status.mo),
+                order.right_sink.eq(right_sink),
             ]
-        return x
+        return order
 
-    def _check(self, m, x, u, refuses, realigner):
+    def _check(self, m, state, u, refuses, realigner):
         """Accept or refuse the ULPDU with its first beat; all state that ULPDUs change is changed here."""
-        self._judge(m, x, u)
+        self._judge(m, state, u)
         refused = self.status.refused.bit_select(u.beat.connection, 1)
         m.d.comb += [u.now.eq(u.valid & u.beat.header & self.step & ~refused), u.accepts.eq(u.now & u.good)]
-        self._pass(m, x, u, refused, refuses, realigner)
+        self._pass(m, state, u, refused, refuses, realigner)
         with m.If(refuses):
             m.d.sync += refused.eq(1)
         m.d.comb += self.status.ulpdu.eq(u.valid & u.beat.last & self.step & ~refused & ~refuses)
-        self._advance(m, x, u)
+        self._advance(m, state, u)
 
-    def _judge(self, m, x, u):
+    def _judge(self, m, state, u):
         """Check the header of the ULPDU against its queue, or its region."""
         header, order, opcode, found = u.header, u.order, u.header.opcode, self.answer.found
         m.d.comb += [
@@ -403,7 +403,7 @@ class RdmaReceiver(wiring.Component):
             good_write.eq(~u.some | (u.found_live & found.fits & found.rights[Right.REMOTE_WRITE.bit])),
             good_response.eq(
                 self.sink.valid
-                & (~header.last | Mux(u.some, u.ends, ~self.sink.payload.some | x.all_arrived.signal))
+                & (~header.last | Mux(u.some, u.ends, ~self.sink.payload.some | state.all_arrived.signal))
                 & (~u.some | (u.found_live & found.fits & found.rights[Right.LOCAL_WRITE.bit]
                               & order.right_sink & (found.offset == self.status.arrived)))
             ),
@@ -411,7 +411,7 @@ class RdmaReceiver(wiring.Component):
                       | (u.is_response & good_response)),
         ]  # fmt: skip
 
-    def _pass(self, m, x, u, refused, refuses, realigner):
+    def _pass(self, m, state, u, refused, refuses, realigner):
         """Pass the payload on to its place; the following beats of a ULPDU go where its first one goes."""
         beat, header, found, piece = u.beat, u.header, self.answer.found, realigner.i.payload
         places = Signal()
@@ -426,10 +426,10 @@ class RdmaReceiver(wiring.Component):
                 places_on & live,
             )),
             at.eq(Mux(u.is_send, u.order.address,
-                      Mux(u.is_request, x.request_row.signal * request_row_octets(self.lanes), found.address))),
+                      Mux(u.is_request, state.request_row.signal * request_row_octets(self.lanes), found.address))),
             placed.word.eq(at[2 + (self.lanes.bit_length() - 1):]),
             placed.request.eq(u.is_request),
-            placed.connection.eq(x.active),
+            placed.connection.eq(state.active),
             realigner.i.valid.eq(
                 u.valid & places & ~refused
                 & ((beat.count != 0) | (beat.header & (placed.note != Note.NONE)))
@@ -455,11 +455,11 @@ class RdmaReceiver(wiring.Component):
         with m.Elif(self.answer.revokes & (self.answer.revoked_row == u.row) & header.tagged):
             m.d.sync += live.eq(0)
 
-    def _advance(self, m, x, u):
+    def _advance(self, m, state, u):
         """Change the state of the queues, and of the message, when a ULPDU is accepted."""
         header, order, accepts = u.header, u.order, u.accepts
         m.d.comb += [
-            x.next_msn.eq(header.msn + 1),
+            state.next_msn.eq(header.msn + 1),
             self.buffer.ready.eq((accepts & u.is_send & header.last) | self.completion.skips),
             self.sink.ready.eq(accepts & u.is_response & header.last),
             self.status.requested.eq(accepts & u.is_request & ~self.settings.shut),
@@ -472,23 +472,23 @@ class RdmaReceiver(wiring.Component):
         m.d.sync += self.invalidate.valid.eq(self.completion.enters & u.invalidates)
         with m.If(accepts):
             with m.If(u.is_send):
-                x.mo.write(m, Mux(header.last, 0, order.end))
-                x.send_begun.write(m, ~header.last)
+                state.mo.write(m, Mux(header.last, 0, order.end))
+                state.send_begun.write(m, ~header.last)
                 with m.If(header.last):
-                    x.use_send(m)
+                    state.use_send(m)
             with m.If(u.is_request):
-                x.use_read(m)
+                state.use_read(m)
                 with m.If(~self.settings.shut):
-                    x.request_row.write(m, x.request_row.signal + 1)
+                    state.request_row.write(m, state.request_row.signal + 1)
             with m.If(u.is_write):
-                x.write_begun.write(m, ~header.last)
+                state.write_begun.write(m, ~header.last)
             with m.If(u.is_response):
                 with m.If(u.some | header.last):
-                    x.arrived.write(m, Mux(header.last, 0, self.answer.found.end))
-                    x.all_arrived.write(m, u.ends & ~header.last)
-        x.note_rtrs(m)
+                    state.arrived.write(m, Mux(header.last, 0, self.answer.found.end))
+                    state.all_arrived.write(m, u.ends & ~header.last)
+        state.note_rtrs(m)
 
-    def _place(self, m, x, realigner):
+    def _place(self, m, state, realigner):
         """Write the words to memory, or to the memory for requests."""
         word = realigner.o.payload
         next_word = Signal(word_bits(self.lanes))
@@ -512,7 +512,7 @@ class RdmaReceiver(wiring.Component):
             self.note.eq(Mux(moves & word.last & ~failed, target.note, Const(Note.NONE, 2))),
             self.requests.arrived.eq(self.note == Note.REQUEST),
         ]
-        x.note_fault(m, realigner.o)
+        state.note_fault(m, realigner.o)
         with m.If(moves):
             m.d.sync += next_word.eq(number + 1)
 
@@ -533,7 +533,7 @@ class _State:
         self.send_msn, self.read_msn = status.send_msn, status.read_msn
 
 
-class _Staying(_State):
+class _One(_State):
     """The state of the only connection.
 
     Its MSNs have registers, which begin with the first one: :class:`.MsnCells` would be the larger circuit.
@@ -568,7 +568,7 @@ class _Staying(_State):
         m.d.comb += status.placing.eq(behind | realigner.moving | (realigner.busy & ~status.refused))
 
 
-class _Turning(_State):
+class _Many(_State):
     """The state of the active connection, and what many connections need to turn to another one."""
 
     def __init__(self, m: Module, receiver: RdmaReceiver):

@@ -152,34 +152,36 @@ class RdmaSender(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        x = (_Continuing if self.connections == 1 else _GivingBack)(self)
-        m.submodules.sources = x.sources
-        m.submodules.realigner = x.realigner
+        state = (_One if self.connections == 1 else _Many)(self)
+        m.submodules.sources = state.sources
+        m.submodules.realigner = state.realigner
         m.d.comb += [
-            x.tagged.eq(x.opcode.matches(*TAGGED)),
-            x.is_request.eq(x.opcode == Opcode.RDMA_READ_REQUEST),
-            x.invalidates.eq(x.opcode.matches(*INVALIDATES)),
+            state.tagged.eq(state.opcode.matches(*TAGGED)),
+            state.is_request.eq(state.opcode == Opcode.RDMA_READ_REQUEST),
+            state.invalidates.eq(state.opcode.matches(*INVALIDATES)),
         ]
-        x.count_messages(m)
-        self._header(m, x)
-        self._begin(m, x)
-        self._segment(m, x)
-        self._collect(m, x)
-        x.complete(m)
+        state.count_messages(m)
+        self._header(m, state)
+        self._begin(m, state)
+        self._segment(m, state)
+        self._collect(m, state)
+        state.complete(m)
         return m
 
-    def _header(self, m, x):
+    def _header(self, m, state):
         """The header of the segment, in the order of the wire (RFC 5041 §4, RFC 5040 §4.1, §4.4).
 
         What is left of a message is given back in the order of ``fields``; the first word has the Opcode. What does not
         change behind the header is given back while the octets of the segment are named.
         """
         control = Cat(
-            Const(VERSION, 2), Const(0, 4), x.last_segment, x.tagged, x.opcode, Const(0, 2), Const(VERSION, 2)
-        )
-        queue = swap_octets(Mux(x.is_request, Const(Queue.READ, 32), Const(Queue.SEND, 32)))
+            Const(VERSION, 2), Const(0, 4), state.last_segment, state.tagged,
+            state.opcode, Const(0, 2), Const(VERSION, 2),
+        )  # fmt: skip
+        queue = swap_octets(Mux(state.is_request, Const(Queue.READ, 32), Const(Queue.SEND, 32)))
         fields = [swap_octets(value) for value in (
-            Const(0, 32), x.stag, x.to[32:], x.to[:32], x.msn, x.left, x.fragment_left, x.address,
+            Const(0, 32), state.stag, state.to[32:], state.to[:32],
+            state.msn, state.left, state.fragment_left, state.address,
         )]  # fmt: skip
         small, stag, to_high, to_low, msn, left, sink, address = range(len(fields))
         mo = to_low
@@ -190,23 +192,25 @@ class RdmaSender(wiring.Component):
         for lane in range(self.lanes):
             # The control field, the queue number and reserved fields are of few bits, which vary.
             few = Const(0, 32)
-            for at, value in ((0, Cat(x.length, control)), (2, queue)):
+            for at, value in ((0, Cat(state.length, control)), (2, queue)):
                 if at % self.lanes == lane:
-                    few = Mux(x.header_word == at // self.lanes, value, few)
+                    few = Mux(state.header_word == at // self.lanes, value, few)
             chosen = Signal(range(len(fields)), name=f"header_field_{lane}")
-            for kind, order in ((x.tagged, tagged), (x.is_request, request), (x.invalidates, invalidate), (1, send)):
-                with m.If(kind) if kind is x.tagged else m.Elif(kind):
+            for kind, order in (
+                (state.tagged, tagged), (state.is_request, request), (state.invalidates, invalidate), (1, send),
+            ):  # fmt: skip
+                with m.If(kind) if kind is state.tagged else m.Elif(kind):
                     for n, field in enumerate(order[lane :: self.lanes]):
-                        with m.If(x.header_word == n):
+                        with m.If(state.header_word == n):
                             m.d.comb += chosen.eq(field)
-            x.choose_saved(m, chosen, lane)
-            word = x.header_data.word_select(lane, 32)
+            state.choose_saved(m, chosen, lane)
+            word = state.header_data.word_select(lane, 32)
             m.d.comb += word.eq(_chosen([few, *fields[1:]], chosen))
 
-    def _begin(self, m, x):
+    def _begin(self, m, state):
         """Begin a message, or the next segment of one."""
         given, fragment = self.message.payload, self.fragment.payload
-        goes_on = x.continues
+        goes_on = state.continues
         begins = Signal()
         tagged = Signal()
         is_request = Signal()
@@ -216,121 +220,121 @@ class RdmaSender(wiring.Component):
         fitting = Signal(16)  # octets of the payload
         whole = Signal(16)  # octets of the ULPDU
         m.d.comb += [
-            tagged.eq(Mux(goes_on, x.tagged, given.opcode.matches(*TAGGED))),
+            tagged.eq(Mux(goes_on, state.tagged, given.opcode.matches(*TAGGED))),
             is_request.eq(~goes_on & (given.opcode == Opcode.RDMA_READ_REQUEST)),
-            left.eq(Mux(goes_on, x.left, given.octets)),
+            left.eq(Mux(goes_on, state.left, given.octets)),
             limit.eq(self.settings.mulpdu - Mux(tagged, TAGGED_OCTETS, UNTAGGED_OCTETS)),
             fits.eq(~left[16:].any() & (left[:16] <= limit)),
             fitting.eq(Mux(is_request, 0, Mux(fits, left, limit))),
             whole.eq(Mux(is_request, UNTAGGED_OCTETS + READ_REQUEST_OCTETS,
                          Mux(fits, left + Mux(tagged, TAGGED_OCTETS, UNTAGGED_OCTETS), self.settings.mulpdu))),
         ]  # fmt: skip
-        may_begin = x.may_begin
+        may_begin = state.may_begin
         m.d.comb += [
-            may_begin.eq(~x.in_segment & self.settings.runs & (goes_on | self.message.valid) & ~x.saving),
+            may_begin.eq(~state.in_segment & self.settings.runs & (goes_on | self.message.valid) & ~state.saving),
             begins.eq(may_begin & (~Mux(goes_on, self.segments.answering, given.response)
-                                   | x.message_live)),
+                                   | state.message_live)),
         ]
         with m.If(may_begin & ~begins):
-            m.d.sync += self.status.refused.bit_select(x.message_connection, 1).eq(1)
+            m.d.sync += self.status.refused.bit_select(state.message_connection, 1).eq(1)
         m.d.comb += [
-            x.begins.eq(begins),
-            x.last_begins.eq(fits | is_request),
-            x.takes.eq(x.takes_message),
-            self.message.ready.eq(x.takes),
-            self.asks.eq(x.takes & is_request),
+            state.begins.eq(begins),
+            state.last_begins.eq(fits | is_request),
+            state.takes.eq(state.takes_message),
+            self.message.ready.eq(state.takes),
+            self.asks.eq(state.takes & is_request),
         ]
         with m.If(begins):
             m.d.sync += [
-                x.last_segment.eq(x.last_begins),
-                x.payload.eq(fitting),
-                x.length.eq(whole),
-                x.header_word.eq(0),
-                x.in_header.eq(1),
-                x.in_segment.eq(1),
+                state.last_segment.eq(state.last_begins),
+                state.payload.eq(fitting),
+                state.length.eq(whole),
+                state.header_word.eq(0),
+                state.in_header.eq(1),
+                state.in_segment.eq(1),
             ]
-        with m.If(x.takes):
+        with m.If(state.takes):
             m.d.sync += [
-                x.goes_on.eq(1),
-                x.opcode.eq(given.opcode),
-                x.fabric.eq(given.fabric),
-                x.stag.eq(given.stag),
+                state.goes_on.eq(1),
+                state.opcode.eq(given.opcode),
+                state.fabric.eq(given.fabric),
+                state.stag.eq(given.stag),
                 self.segments.answering.eq(given.response),
-                x.connection.eq(x.message_connection),
+                state.connection.eq(state.message_connection),
             ]
-        self._load(m, x, tagged | is_request, fitting)
+        self._load(m, state, tagged | is_request, fitting)
         m.d.comb += [self.asked.stag.eq(fragment.octets), self.asked.some.eq(given.octets != 0)]
 
-    def _load(self, m, x, has_to, fitting):
+    def _load(self, m, state, has_to, fitting):
         """Load the registers of many bits, each with one enable and one choice: a new value, or the octets left."""
         given, fragment = self.message.payload, self.fragment.payload
-        with m.If(x.takes | x.advances):
+        with m.If(state.takes | state.advances):
             m.d.sync += [
-                x.to.eq(Mux(x.in_segment, x.to + x.payload, Mux(has_to | x.resumes, given.to, 0))),
-                x.left.eq(Mux(x.in_segment, x.left - x.payload, given.octets)),
+                state.to.eq(Mux(state.in_segment, state.to + state.payload, Mux(has_to | state.resumes, given.to, 0))),
+                state.left.eq(Mux(state.in_segment, state.left - state.payload, given.octets)),
             ]
-        with m.If(x.begins | x.moves_payload):
-            m.d.sync += x.payload_left.eq(Mux(x.in_segment, x.payload_left - x.count, fitting))
-        with m.If(x.takes | x.loads | x.moves_payload):
-            loads = ~x.in_segment | x.loads
+        with m.If(state.begins | state.moves_payload):
+            m.d.sync += state.payload_left.eq(Mux(state.in_segment, state.payload_left - state.count, fitting))
+        with m.If(state.takes | state.loads | state.moves_payload):
+            loads = ~state.in_segment | state.loads
             m.d.sync += [
-                x.address.eq(Mux(loads, fragment.address, x.address + x.count)),
-                x.fragment_left.eq(Mux(loads, fragment.octets, x.fragment_left - x.count)),
+                state.address.eq(Mux(loads, fragment.address, state.address + state.count)),
+                state.fragment_left.eq(Mux(loads, fragment.octets, state.fragment_left - state.count)),
             ]
-        with m.If(x.takes | x.loads):
-            m.d.sync += x.last_fragment.eq(fragment.last)
+        with m.If(state.takes | state.loads):
+            m.d.sync += state.last_fragment.eq(fragment.last)
 
-    def _segment(self, m, x):
+    def _segment(self, m, state):
         """Name the octets of the segment: those of the header, then those of the fragments."""
-        source = x.sources.i.payload
+        source = state.sources.i.payload
         dead = Signal()  # the source must not be read any more
         offered = Signal()  # a read that memory has not taken, and that must not be withdrawn
         moves = Signal()
-        start, last_header, ends = self._measure(m, x)
+        start, last_header, ends = self._measure(m, state)
         m.d.comb += [
-            dead.eq(~x.in_header & self.segments.answering & ~self.segments.live & ~offered),
-            source.memory.eq(~x.in_header & ~dead),
-            x.void.eq(dead),
-            source.data.eq(x.header_data),
+            dead.eq(~state.in_header & self.segments.answering & ~self.segments.live & ~offered),
+            source.memory.eq(~state.in_header & ~dead),
+            state.void.eq(dead),
+            source.data.eq(state.header_data),
             source.start.eq(Mux(dead, _VOID, start)),
-            source.some.eq(x.count),
+            source.some.eq(state.count),
             source.last.eq(ends),
-            source.fabric.eq(x.fabric),
-            source.connection.eq(x.connection),
-            source.done.eq(x.finishes & ~self.segments.answering & ~x.is_request),
-            self.read.payload.eq(x.address[len(start):]),
-            x.moves_header.eq(moves & x.in_header),
-            x.ends_header.eq(x.moves_header & last_header),
-            x.moves_payload.eq(moves & ~x.in_header),
-            x.ends.eq(moves & ends),
-            x.finishes.eq(x.ends & x.last_segment),
-            self.answers.eq(x.finishes & self.segments.answering & ~dead),
-            self.fragment.ready.eq(x.takes | x.loads),
+            source.fabric.eq(state.fabric),
+            source.connection.eq(state.connection),
+            source.done.eq(state.finishes & ~self.segments.answering & ~state.is_request),
+            self.read.payload.eq(state.address[len(start):]),
+            state.moves_header.eq(moves & state.in_header),
+            state.ends_header.eq(state.moves_header & last_header),
+            state.moves_payload.eq(moves & ~state.in_header),
+            state.ends.eq(moves & ends),
+            state.finishes.eq(state.ends & state.last_segment),
+            self.answers.eq(state.finishes & self.segments.answering & ~dead),
+            self.fragment.ready.eq(state.takes | state.loads),
         ]  # fmt: skip
-        with m.If(x.in_segment):
-            with m.If(x.in_header):
-                m.d.comb += [x.sources.i.valid.eq(1), moves.eq(x.sources.i.ready)]
-            with m.Elif(~x.last_fragment & (x.fragment_left == 0)):
-                m.d.comb += [x.loads.eq(self.fragment.valid), x.wants.eq(1)]
+        with m.If(state.in_segment):
+            with m.If(state.in_header):
+                m.d.comb += [state.sources.i.valid.eq(1), moves.eq(state.sources.i.ready)]
+            with m.Elif(~state.last_fragment & (state.fragment_left == 0)):
+                m.d.comb += [state.loads.eq(self.fragment.valid), state.wants.eq(1)]
             with m.Else():
                 m.d.comb += [
-                    self.read.valid.eq(~dead & x.sources.i.ready),
-                    x.sources.i.valid.eq(dead | self.read.ready),
-                    moves.eq(x.sources.i.ready & (dead | self.read.ready)),
+                    self.read.valid.eq(~dead & state.sources.i.ready),
+                    state.sources.i.valid.eq(dead | self.read.ready),
+                    moves.eq(state.sources.i.ready & (dead | self.read.ready)),
                 ]
                 with m.If(dead):
-                    m.d.sync += self.status.refused.bit_select(x.connection, 1).eq(1)
+                    m.d.sync += self.status.refused.bit_select(state.connection, 1).eq(1)
         m.d.sync += offered.eq(self.read.valid & ~self.read.ready)
-        with m.If(x.moves_header):
-            m.d.sync += x.header_word.eq(x.header_word + 1)
-        with m.If(x.ends_header):
-            m.d.sync += x.in_header.eq(0)
-        with m.If(x.ends):
-            m.d.sync += [x.in_segment.eq(0), x.goes_on.eq(~x.last_segment)]
-        with m.If(x.ends_answer):
+        with m.If(state.moves_header):
+            m.d.sync += state.header_word.eq(state.header_word + 1)
+        with m.If(state.ends_header):
+            m.d.sync += state.in_header.eq(0)
+        with m.If(state.ends):
+            m.d.sync += [state.in_segment.eq(0), state.goes_on.eq(~state.last_segment)]
+        with m.If(state.ends_answer):
             m.d.sync += self.segments.answering.eq(0)
 
-    def _measure(self, m, x):
+    def _measure(self, m, state):
         """Count the octets that are named next, at most those of a word.
 
         Return the first one, whether the word is the last one of the header, and whether the segment ends with it.
@@ -344,34 +348,35 @@ class RdmaSender(wiring.Component):
         header_end = Signal(range(octets + 1))  # in this word
         ends = Signal()  # the segment ends with these octets
         m.d.comb += [
-            start.eq(Mux(x.in_header, Mux(x.header_word == 0, _PADDING, 0), x.address)),
+            start.eq(Mux(state.in_header, Mux(state.header_word == 0, _PADDING, 0), state.address)),
             room.eq(octets - start),
-            in_word.eq(Mux(x.last_fragment | _exceeds(x.fragment_left, room), room, x.fragment_left)),
-            few.eq(~_exceeds(x.payload_left, in_word)),
-            x.count.eq(Mux(x.in_header, header_end - start, Mux(few, x.payload_left, in_word))),
-            ends.eq(Mux(x.in_header, last_header & (x.payload_left == 0), few)),
+            in_word.eq(Mux(state.last_fragment | _exceeds(state.fragment_left, room), room, state.fragment_left)),
+            few.eq(~_exceeds(state.payload_left, in_word)),
+            state.count.eq(Mux(state.in_header, header_end - start, Mux(few, state.payload_left, in_word))),
+            ends.eq(Mux(state.in_header, last_header & (state.payload_left == 0), few)),
         ]  # fmt: skip
         for n, (kind, size) in enumerate((
-            (x.tagged, TAGGED_OCTETS), (x.is_request, UNTAGGED_OCTETS + READ_REQUEST_OCTETS), (1, UNTAGGED_OCTETS),
+            (state.tagged, TAGGED_OCTETS), (state.is_request, UNTAGGED_OCTETS + READ_REQUEST_OCTETS),
+            (1, UNTAGGED_OCTETS),
         )):  # fmt: skip
             last_word, in_last = divmod(_PADDING + size - 1, octets)
             with m.Elif(kind) if n else m.If(kind):
                 m.d.comb += [
-                    last_header.eq(x.header_word == last_word),
+                    last_header.eq(state.header_word == last_word),
                     header_end.eq(Mux(last_header, in_last + 1, octets)),
                 ]
         return start, last_header, ends
 
-    def _collect(self, m, x):
+    def _collect(self, m, state):
         """Put the octets of each source behind those before it."""
-        source, piece, word = x.sources.o, x.realigner.i, x.realigner.o
+        source, piece, word = state.sources.o, state.realigner.i, state.realigner.o
         memory = source.payload.memory
         moves = Signal()
         fails = Signal()  # this word, or one before it
         spoilt = Signal()  # some octets of the ULPDU have no meaning; the words of the one before it have left
         octets = word.payload.octets
         connection, leaves = source.payload.connection, word.payload.note.connection
-        failed, ruined = self.status.failed.bit_select(connection, 1), x.ruined.bit_select(connection, 1)
+        failed, ruined = self.status.failed.bit_select(connection, 1), state.ruined.bit_select(connection, 1)
         m.d.comb += [
             fails.eq(failed | (moves & memory & self.fault)),
             piece.valid.eq(source.valid & (~memory | self.words.valid)),
@@ -396,7 +401,7 @@ class RdmaSender(wiring.Component):
             self.ulpdu.eq(self.o.valid & self.o.ready & self.o.payload.last),
         ]
         void = ~memory & (source.payload.start == _VOID)
-        m.d.comb += spoilt.eq(x.ruined.bit_select(leaves, 1))
+        m.d.comb += spoilt.eq(state.ruined.bit_select(leaves, 1))
         with m.If(moves):
             m.d.sync += [failed.eq(fails), ruined.eq(ruined | fails | void)]
 
@@ -467,7 +472,7 @@ class _State:
         self.last_fragment = Signal()
 
 
-class _Continuing(_State):
+class _One(_State):
     """The state of the only connection, whose message continues in registers from segment to segment.
 
     To give back its rest, as many connections must, would take cycles and a choice of words that one has no need of.
@@ -510,7 +515,7 @@ class _Continuing(_State):
         m.d.comb += sender.status.sending.eq((self.goes_on & sender.settings.runs) | busy)
 
 
-class _GivingBack(_State):
+class _Many(_State):
     """The state of many connections: the rest of a message is given back behind each segment, before another's."""
 
     def __init__(self, sender: RdmaSender):

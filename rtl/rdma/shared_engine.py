@@ -35,28 +35,28 @@ class SharedEngine(EngineBlocks):
         m = Module()
         m.submodules.registers = self.registers
         self.place(m, self._engine, wiring.flipped(self._engine.memory.words))
-        x = _Parts(self._engine)
-        self._clear(m, x)
-        self._access(m, x)
-        self._command(m, x)
-        self._set(m, x)
-        self._join(m, x)
-        self._show(m, x)
+        parts = _Parts(self._engine)
+        self._clear(m, parts)
+        self._access(m, parts)
+        self._command(m, parts)
+        self._set(m, parts)
+        self._join(m, parts)
+        self._show(m, parts)
         return m
 
-    def _clear(self, m, x):
+    def _clear(self, m, parts):
         """Clear a connection when the engine has come to rest."""
         engine = self._engine
         m.d.comb += [
-            *(Value.cast(block.clear).eq(x.clear) for block in (
+            *(Value.cast(block.clear).eq(parts.clear) for block in (
                 self.commands, self.table, self.receiver, self.completions, self.loader, self.sender, self.reads,
             )),
-            x.quiet.eq(engine.resets & self.receiver.turn.idle & self.loader.idle & self.sender.turn.idle
-                       & ~engine.tx_ulpdu.valid & x.all_commands_given),
-            engine.idle.eq(x.quiet & ~x.accessing),
+            parts.quiet.eq(engine.resets & self.receiver.turn.idle & self.loader.idle & self.sender.turn.idle
+                       & ~engine.tx_ulpdu.valid & parts.all_commands_given),
+            engine.idle.eq(parts.quiet & ~parts.accessing),
         ]  # fmt: skip
 
-    def _access(self, m, x):
+    def _access(self, m, parts):
         """Accesses of the host, of which some wait until the block can show what they read."""
         bus, inner, receiver, loader = self._engine.bus, self.registers.bus, self.receiver, self.loader
         address = bus.address[:8]
@@ -66,35 +66,35 @@ class SharedEngine(EngineBlocks):
 
         begins = Signal()
         m.d.comb += [
-            x.page.eq(Mux(bus.request, bus.address[8:], x.turn)),
-            receiver.turn.visit.eq(x.page),
+            parts.page.eq(Mux(bus.request, bus.address[8:], parts.turn)),
+            receiver.turn.visit.eq(parts.page),
             receiver.turn.visits.eq(bus.request & reads("RX_SEND_MSN", "RX_READ_MSN", "RX_MO", "RX_ARRIVED")),
             loader.shown.reads.eq(bus.request & reads("SOURCE")),
             self.completions.last.eq(reads("RECEIVED_OCTETS", "RECEIVED_STAG")),
             receiver.shown.word.eq(Mux(reads("REFUSED_LENGTH"), HEADER_WORDS,
                                        address - (BY_NAME["RDMA_REFUSED_0"].address >> 2 & 0xFF))),
-            begins.eq(~x.clear.now & ~x.quiet & (~receiver.turn.visits | receiver.turn.visited)
+            begins.eq(~parts.clear.now & ~parts.quiet & (~receiver.turn.visits | receiver.turn.visited)
                       & (~loader.shown.reads | ~loader.shown.busy)),
-            inner.request.eq(bus.request & (begins | x.accessing)),
+            inner.request.eq(bus.request & (begins | parts.accessing)),
             inner.write.eq(bus.write),
             inner.address.eq(address),
             inner.write_data.eq(bus.write_data),
             bus.ack.eq(inner.ack),
             bus.read_data.eq(inner.read_data),
         ]  # fmt: skip
-        m.d.sync += x.accessing.eq(inner.request & ~inner.ack)
+        m.d.sync += parts.accessing.eq(inner.request & ~inner.ack)
         with m.If(~bus.request):
-            m.d.sync += x.turn.eq(x.turn + 1)
+            m.d.sync += parts.turn.eq(parts.turn + 1)
 
-    def _command(self, m, x):
+    def _command(self, m, parts):
         """Give the loaders the commands of the host, and of the fabric."""
         engine, commands, command = self._engine, self.commands, self.registers.COMMAND
         if not engine.has_fabric:
             m.d.comb += [
                 commands.push.eq(command.push),
                 commands.word.eq(command.value),
-                commands.connection.eq(x.page),
-                x.all_commands_given.eq(1),
+                commands.connection.eq(parts.page),
+                parts.all_commands_given.eq(1),
             ]
             return
         m.submodules.command_switch = switch = CommandSwitch(self._connections)
@@ -102,25 +102,25 @@ class SharedEngine(EngineBlocks):
         m.d.comb += [
             switch.push.eq(command.push),
             switch.word.eq(command.value),
-            switch.connection.eq(x.page),
+            switch.connection.eq(parts.page),
             switch.fabric_connection.eq(engine.fabric_connection),
             switch.holds.eq(engine.resets),
             switch.ends.eq(commands.ends),
-            Value.cast(switch.clear).eq(x.clear),
+            Value.cast(switch.clear).eq(parts.clear),
             commands.push.eq(switch.gives),
             commands.word.eq(switch.given),
             commands.connection.eq(switch.given_connection),
-            x.all_commands_given.eq(switch.idle),
+            parts.all_commands_given.eq(switch.idle),
         ]
 
-    def _set(self, m, x):
+    def _set(self, m, parts):
         """The registers that the host writes."""
         engine, receiver, sender, loader = self._engine, self.receiver, self.sender, self.loader
         sends, processed = engine.sends, engine.processed
         control, limits = self.registers.CONTROL, self.registers.LIMITS
         shape = data.StructLayout({field.name: 1 for field in BY_NAME["RDMA_CONTROL"].fields})
         flags = Signal(shape)  # in the order of the register
-        all_flags = Cells(m, Value.cast(flags), self._connections, x.page, x.clear)
+        all_flags = Cells(m, Value.cast(flags), self._connections, parts.page, parts.clear)
         with m.If(control.written):
             all_flags.write(m, control.word[: shape.size])
 
@@ -130,40 +130,41 @@ class SharedEngine(EngineBlocks):
         def is_blocked(flags, connection):
             """Whether no Send of the connection may be given."""
             any_buffer = self.commands.any.bit_select(connection, 1) & ~receiver.turn.returns.bit_select(connection, 1)
-            return flags.enable & flags.waits & ~flags.drops & ~x.refused.bit_select(connection, 1) & ~any_buffer
+            return flags.enable & flags.waits & ~flags.drops & ~parts.refused.bit_select(connection, 1) & ~any_buffer
 
         m.d.comb += self.registers.show("CONTROL", **{name: flags[name] for name in shape.members})
         checked, sending = flags_of(receiver.turn.active), flags_of(loader.at)
         cells = {}
         for field in BY_NAME["RDMA_LIMITS"].fields:
             number = Signal(field.width, name=field.name)
-            cells[field.name] = Cells(m, number, self._connections, x.page, x.clear)
+            cells[field.name] = Cells(m, number, self._connections, parts.page, parts.clear)
             with m.If(limits.written):
                 cells[field.name].write(m, limits.word[field.lsb : field.lsb + field.width] ^ field.reset)
             m.d.comb += self.registers.show("LIMITS", **{field.name: number ^ field.reset})
         starts = Signal()
         m.d.comb += [
             starts.eq(control.written & control.word[0] & ~flags.enable),
-            engine.rtr.sends_of.eq(x.page),
+            engine.rtr.sends_of.eq(parts.page),
             sender.settings.starts.eq(starts),
-            sender.turn.starts_of.eq(x.page),
+            sender.turn.starts_of.eq(parts.page),
             self.reads.starts.eq(starts),
-            self.reads.turn.starts.eq(x.page),
+            self.reads.turn.starts.eq(parts.page),
             sender.settings.mulpdu.eq(cells["mulpdu"].read(m, loader.at) ^ _MULPDU),
             receiver.settings.ird.eq(cells["ird"].read(m, receiver.turn.active)),
             loader.may_read.eq(self.reads.outstanding < cells["ord"].read(m, loader.at)),
             receiver.settings.enable.eq(flags_of(receiver.turn.connection).enable),
-            receiver.settings.stopped.eq(x.refused.bit_select(receiver.turn.connection, 1)),
+            receiver.settings.stopped.eq(parts.refused.bit_select(receiver.turn.connection, 1)),
             receiver.settings.drops.eq(checked.drops),
             receiver.settings.shut.eq(checked.shut),
-            x.memory_failed.eq(receiver.status.failed | sender.status.failed),
-            x.refused.eq(receiver.status.refused | receiver.status.passed | sender.status.refused | x.memory_failed),
+            parts.memory_failed.eq(receiver.status.failed | sender.status.failed),
+            parts.refused.eq(receiver.status.refused | receiver.status.passed
+                             | sender.status.refused | parts.memory_failed),
             engine.sending.connection.eq(loader.at),
-            loader.runs.eq(sending.enable & ~sending.stop & ~x.refused.bit_select(loader.at, 1)
+            loader.runs.eq(sending.enable & ~sending.stop & ~parts.refused.bit_select(loader.at, 1)
                            & engine.sending.room & engine.sending.opens & ~engine.resets),
             sender.settings.runs.eq(loader.runs),
             sends.blocked.eq(is_blocked(flags_of(sends.connection), sends.connection)),
-            x.blocked.eq(is_blocked(flags, x.page) & sends.waiting.bit_select(x.page, 1)),
+            parts.blocked.eq(is_blocked(flags, parts.page) & sends.waiting.bit_select(parts.page, 1)),
             sends.returns.eq(receiver.turn.returns),
             processed.checked.eq(receiver.turn.checked),
             processed.checked_of.eq(receiver.turn.active),
@@ -172,7 +173,7 @@ class SharedEngine(EngineBlocks):
             receiver.turn.sends_coming.eq(sends.coming),
         ]  # fmt: skip
 
-    def _join(self, m, x):
+    def _join(self, m, parts):
         """Show the blocks which connection the others work for."""
         engine, reads, completions, commands = self._engine, self.reads, self.completions, self.commands
         receiver, sender, loader = self.receiver, self.sender, self.loader
@@ -192,20 +193,20 @@ class SharedEngine(EngineBlocks):
             completions.completes_of.eq(Mux(receiver.completion.skips, receiver.turn.active, receiver.turn.note_of)),
         ]
 
-    def _show(self, m, x):
+    def _show(self, m, parts):
         """The registers that the host reads, and the interrupts."""
         engine, registers, completions = self._engine, self.registers, self.completions
-        receiver, sender, reads, page = self.receiver, self.sender, self.reads, x.page
+        receiver, sender, reads, page = self.receiver, self.sender, self.reads, parts.page
         received = registers.RECEIVED
         placed = receiver.status
         passed = placed.passed.bit_select(page, 1)
         flags = {
             "ready": self.table.ready.bit_select(page, 1), "refused": placed.refused.bit_select(page, 1) | passed,
-            "source_refused": sender.status.refused.bit_select(page, 1), "passed": passed, "blocked": x.blocked,
-            "memory_failed": x.memory_failed.bit_select(page, 1),
+            "source_refused": sender.status.refused.bit_select(page, 1), "passed": passed, "blocked": parts.blocked,
+            "memory_failed": parts.memory_failed.bit_select(page, 1),
         }  # fmt: skip
-        self._notice(m, x, Cat(flags.values()))
-        self._count(m, x)
+        self._notice(m, parts, Cat(flags.values()))
+        self._count(m, parts)
         m.d.comb += [
             *(shown.eq(page) for shown in (
                 completions.shown, receiver.shown.connection, sender.turn.shown, reads.shown.connection,
@@ -233,22 +234,24 @@ class SharedEngine(EngineBlocks):
             registers.SOURCE.value.eq(self.loader.shown.word),
             self.loader.shown.steps.eq(registers.SOURCE.pop),
             registers.SOURCE_LEFT.value.eq(sender.status.left),
-            engine.irq.eq(completions.any | x.done_changed | x.status_changed),
+            engine.irq.eq(completions.any | parts.done_changed | parts.status_changed),
         ]  # fmt: skip
 
-    def _notice(self, m, x, flags):
+    def _notice(self, m, parts, flags):
         """Look at one connection after the other for flags that have changed, between accesses."""
         bus, status = self._engine.bus, self.registers.STATUS
         seen = Signal(len(flags))
-        all_seen = Cells(m, seen, self._connections, x.page, x.clear)
+        all_seen = Cells(m, seen, self._connections, parts.page, parts.clear)
         changed = Signal()
-        with m.If(~x.clear.now & (~bus.request | status.pop)):
+        with m.If(~parts.clear.now & (~bus.request | status.pop)):
             all_seen.write(m, flags)
             m.d.comb += changed.eq(~bus.request & (seen != flags))
-        m.d.sync += x.status_changed.eq((x.status_changed & ~(status.pop << x.page)) | (changed << x.page))
-        forget(m, x.clear, x.status_changed)
+        m.d.sync += parts.status_changed.eq(
+            (parts.status_changed & ~(status.pop << parts.page)) | (changed << parts.page)
+        )
+        forget(m, parts.clear, parts.status_changed)
 
-    def _count(self, m, x):
+    def _count(self, m, parts):
         """Count ULPDUs, and the work that is done."""
         receiver, sender, done, ulpdus = self.receiver, self.sender, self.registers.DONE, self.registers.ULPDUS
         done_read = receiver.note == Note.READ
@@ -259,15 +262,15 @@ class SharedEngine(EngineBlocks):
             ("sent_ulpdus", sender.ulpdu, sender.turn.ulpdu_of, ulpdus.sent),
         ):
             number = Signal(16, name=name)
-            cells = Cells(m, number, self._connections, of, x.clear)
+            cells = Cells(m, number, self._connections, of, parts.clear)
             with m.If(happens):
                 cells.write(m, number + 1)
-            m.d.comb += field.eq(cells.read(m, x.page))
-        m.d.sync += x.done_changed.eq(
-            (x.done_changed & ~(done.pop << x.page))
+            m.d.comb += field.eq(cells.read(m, parts.page))
+        m.d.sync += parts.done_changed.eq(
+            (parts.done_changed & ~(done.pop << parts.page))
             | (sender.sent << sender.turn.sent_of) | (done_read << receiver.turn.note_of)
         )
-        forget(m, x.clear, x.done_changed)
+        forget(m, parts.clear, parts.done_changed)
 
 
 class _Parts:

@@ -102,34 +102,34 @@ class SharedLoader(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        x = _Parts(self, m)
-        self._count(m, x)
-        self._memories(m, x)
-        self._check_source(m, x)
-        self._visit(m, x)
+        parts = _Parts(self, m)
+        self._count(m, parts)
+        self._memories(m, parts)
+        self._check_source(m, parts)
+        self._visit(m, parts)
         return m
 
-    def _count(self, m, x):
+    def _count(self, m, parts):
         """Count what has come, and been taken, of each connection."""
-        posted = Signal.like(x.taken_work)
-        asked = Signal.like(x.taken_requests)
+        posted = Signal.like(parts.taken_work)
+        asked = Signal.like(parts.taken_requests)
         all_posted = Cells(m, posted, self.connections, self.words.connection, self.clear)
         all_asked = Cells(m, asked, self.connections, self.requests.connection, self.clear)
         all_posted.count(m, self.words.last)
         all_asked.count(m, self.requests.arrived)
         m.d.comb += [
-            x.has_work.eq(all_posted.read(m, self.at) != x.taken_work),
-            x.has_request.eq(all_asked.read(m, self.at) != x.taken_requests),
+            parts.has_work.eq(all_posted.read(m, self.at) != parts.taken_work),
+            parts.has_request.eq(all_asked.read(m, self.at) != parts.taken_requests),
         ]
 
-    def _memories(self, m, x):
+    def _memories(self, m, parts):
         """Commands, RDMA Read Requests, and the rests of messages: a word of each is read in every cycle."""
         commands = Memory(shape=32, depth=WORK_WORDS * self.work * self.connections, init=[])
         wide = 32 * self.lanes
         requests = Memory(shape=wide, depth=self.row_words * self.reads * self.connections, init=[])
         rests = Memory(shape=wide, depth=self.saved_words * self.connections, init=[])
         m.submodules.work, m.submodules.requests, m.submodules.rests = commands, requests, rests
-        tail = Signal.like(x.head)
+        tail = Signal.like(parts.head)
         tails = Cells(m, tail, self.connections, self.words.connection, self.clear)
         with m.If(self.words.valid):
             tails.write(m, tail + 1)
@@ -141,35 +141,35 @@ class SharedLoader(wiring.Component):
         write, read = commands.write_port(), late_read(m, commands)
         put, get = requests.write_port(), late_read(m, requests)
         save, load = rests.write_port(), late_read(m, rests)
-        next_head = Signal.like(x.head)
+        next_head = Signal.like(parts.head)
         lane_bits = (self.lanes - 1).bit_length()
         row_bits, saved_bits = ((each - 1).bit_length() for each in (self.row_words, self.saved_words))
         lane = Signal(lane_bits)  # of the word of a request
         shows = Signal()
         words, asked, segments = self.words, self.requests, self.segments
         m.d.comb += shows.eq(self.shown.reads & ~self.shown.busy)
-        m.d.sync += lane.eq(Mux(shows, shown_number, x.number))
+        m.d.sync += lane.eq(Mux(shows, shown_number, parts.number))
         m.d.comb += [
             write.addr.eq(Cat(tail, words.connection)), write.data.eq(words.word), write.en.eq(words.valid),
-            next_head.eq(x.head + x.advance),
+            next_head.eq(parts.head + parts.advance),
             read.addr.eq(Cat(next_head, self.at)),
             put.addr.eq(asked.place), put.data.eq(asked.word), put.en.eq(asked.valid),
             get.addr.eq(Mux(
                 shows,
                 Cat(shown_number[lane_bits:][:row_bits], self.shown.number, self.shown.connection),
-                Cat(x.number[lane_bits:][:row_bits], x.taken_requests[:len(self.shown.number)], self.at),
+                Cat(parts.number[lane_bits:][:row_bits], parts.taken_requests[:len(self.shown.number)], self.at),
             )),
             save.addr.eq(Cat(segments.save_at[:saved_bits], segments.connection)),
             save.data.eq(segments.saved), save.en.eq(segments.saves),
-            load.addr.eq(Cat(x.number[:saved_bits], self.at)),
-            x.command.eq(read.data),
-            x.asked.eq(swap_octets(get.data.word_select(lane, 32))),
-            x.rest.eq(load.data),
-            self.shown.word.eq(x.asked),
+            load.addr.eq(Cat(parts.number[:saved_bits], self.at)),
+            parts.command.eq(read.data),
+            parts.asked.eq(swap_octets(get.data.word_select(lane, 32))),
+            parts.rest.eq(load.data),
+            self.shown.word.eq(parts.asked),
         ]  # fmt: skip
-        m.d.sync += x.head.eq(next_head)
+        m.d.sync += parts.head.eq(next_head)
 
-    def _check_source(self, m, x):
+    def _check_source(self, m, parts):
         """Whether the source of each connection's Read Response may be read (RFC 5040 §5.2.1, §7.2)."""
         found, bits = self.answer.found, (self.rows - 1).bit_length()
         row = Signal(range(self.rows), name="source_row")
@@ -187,7 +187,7 @@ class SharedLoader(wiring.Component):
         ]
         with m.If(goes):
             m.d.sync += readable.bit_select(revoked_of, 1).eq(0)
-        with m.If(x.looked_up):
+        with m.If(parts.looked_up):
             rows.write(m, found.row[:bits])
             may_read = found.live & found.fits & found.rights[Right.REMOTE_READ.bit]
             m.d.sync += readable.bit_select(self.at, 1).eq(
@@ -195,26 +195,26 @@ class SharedLoader(wiring.Component):
             )
             all_empty.write(m, self.message.payload.octets == 0)
 
-    def _visit(self, m, x):
+    def _visit(self, m, parts):
         """Visit a connection after the other."""
         m.d.comb += [
-            x.may_post.eq(x.has_work & ((x.first.opcode != Opcode.RDMA_READ_REQUEST) | self.may_read)
-                          & (~x.first.fenced | self.no_reads)),
-            x.is_sending.eq(self.segments.busy & (self.segments.connection == self.at)),
-            x.may_answer.eq(x.has_request & ~(x.is_sending & self.segments.answering)),
+            parts.may_post.eq(parts.has_work & ((parts.first.opcode != Opcode.RDMA_READ_REQUEST) | self.may_read)
+                          & (~parts.first.fenced | self.no_reads)),
+            parts.is_sending.eq(self.segments.busy & (self.segments.connection == self.at)),
+            parts.may_answer.eq(parts.has_request & ~(parts.is_sending & self.segments.answering)),
             self.lookup.access.connection.eq(self.at),
-            self.lookup.access.stag.eq(x.source.stag),
-            self.lookup.access.to.eq(x.source.to),
+            self.lookup.access.stag.eq(parts.source.stag),
+            self.lookup.access.to.eq(parts.source.to),
             self.lookup.access.octets.eq(self.message.payload.octets),
         ]  # fmt: skip
         with m.If(self.fragment.ready):
             m.d.sync += self.fragment.valid.eq(0)
         with m.FSM():
-            self._choose(m, x)
-            self._load_work(m, x)
-            self._load_rest(m, x)
-            self._load_request(m, x)
-            self._offer(m, x)
+            self._choose(m, parts)
+            self._load_work(m, parts)
+            self._load_rest(m, parts)
+            self._load_request(m, parts)
+            self._offer(m, parts)
 
     def _turn(self, m):
         """Go on to the next connection."""
@@ -225,137 +225,142 @@ class SharedLoader(wiring.Component):
         m.d.sync += [self.message.valid.eq(1), self.segments.resumes.eq(resumes)]
         m.next = "Offer"
 
-    def _choose(self, m, x):
+    def _choose(self, m, parts):
         """Choose what the connection sends: the rest of a message, work, or a Read Response."""
         message = self.message.payload
         with m.State("Load"):
             m.d.comb += self.idle.eq(1)
-            m.d.sync += [x.head.eq(x.heads.signal), x.pieces.eq(x.rest_pieces), x.number.eq(0), x.is_first.eq(0)]
-            with m.If(~self.runs | ~(x.has_work | x.has_request | x.goes_on) | (x.goes_on & x.is_sending)):
+            m.d.sync += [
+                parts.head.eq(parts.heads.signal), parts.pieces.eq(parts.rest_pieces),
+                parts.number.eq(0), parts.is_first.eq(0),
+            ]  # fmt: skip
+            has_some = parts.has_work | parts.has_request | parts.goes_on
+            with m.If(~self.runs | ~has_some | (parts.goes_on & parts.is_sending)):
                 self._turn(m)
-            with m.Elif(x.goes_on):
+            with m.Elif(parts.goes_on):
                 m.next = "Resume"
             with m.Else():
                 m.next = "Read"
         with m.State("Read"):
             m.next = "Fetch"
         with m.State("Fetch"):
-            m.d.comb += x.advance.eq(1)
-            m.d.sync += [x.first.eq(x.command), x.pieces.eq(x.command[8:14])]
+            m.d.comb += parts.advance.eq(1)
+            m.d.sync += [parts.first.eq(parts.command), parts.pieces.eq(parts.command[8:14])]
             m.next = "Choose"
         with m.State("Choose"):
-            with m.If(x.may_answer & ~(x.answered & x.may_post)):
+            with m.If(parts.may_answer & ~(parts.answered & parts.may_post)):
                 with m.If(~self.shown.reads):
                     m.d.sync += [
                         message.opcode.eq(Opcode.RDMA_READ_RESPONSE), message.response.eq(1),
-                        message.fabric.eq(0), x.pieces.eq(0),
+                        message.fabric.eq(0), parts.pieces.eq(0),
                     ]  # fmt: skip
                     m.next = "Request"
-            with m.Elif(x.may_post):
-                m.d.comb += x.advance.eq(1)
+            with m.Elif(parts.may_post):
+                m.d.comb += parts.advance.eq(1)
                 m.d.sync += [
-                    message.opcode.eq(x.first.opcode), message.response.eq(0), message.fabric.eq(x.first.fabric),
-                    message.octets.eq(x.command),
-                    x.work_row.eq(0), x.is_first.eq(1),
+                    message.opcode.eq(parts.first.opcode), message.fabric.eq(parts.first.fabric),
+                    message.response.eq(0), message.octets.eq(parts.command),
+                    parts.work_row.eq(0), parts.is_first.eq(1),
                 ]  # fmt: skip
                 m.next = "Work"
             with m.Else():
                 self._turn(m)
 
-    def _load_work(self, m, x):
+    def _load_work(self, m, parts):
         """Load the words of posted work, and of its pieces."""
         message, fragment = self.message.payload, self.fragment.payload
         with m.State("Work"):
-            m.d.comb += x.advance.eq(1)
-            m.d.sync += x.work_row.eq(x.work_row + 1)
+            m.d.comb += parts.advance.eq(1)
+            m.d.sync += parts.work_row.eq(parts.work_row + 1)
             for n, register in enumerate((message.stag, message.to[:32], message.to[32:])):
-                _load(m, register, x.command, x.work_row == n)
-            with m.If(x.work_row == 2):
+                _load(m, register, parts.command, parts.work_row == n)
+            with m.If(parts.work_row == 2):
                 m.next = "Address"
         with m.State("Address"):
-            with m.If(x.pieces == 0):
+            with m.If(parts.pieces == 0):
                 self._begin_offer(m, resumes=0)
             with m.Else():
-                m.d.comb += x.advance.eq(1)
+                m.d.comb += parts.advance.eq(1)
                 m.d.sync += [
-                    fragment.address.eq(x.command), fragment.last.eq(x.pieces == 1), x.pieces.eq(x.pieces - 1)
+                    fragment.address.eq(parts.command), fragment.last.eq(parts.pieces == 1),
+                    parts.pieces.eq(parts.pieces - 1),
                 ]  # fmt: skip
                 m.next = "Length"
         with m.State("Length"):
-            m.d.comb += x.advance.eq(1)
-            m.d.sync += [fragment.octets.eq(x.command), self.fragment.valid.eq(1), x.is_first.eq(0)]
+            m.d.comb += parts.advance.eq(1)
+            m.d.sync += [fragment.octets.eq(parts.command), self.fragment.valid.eq(1), parts.is_first.eq(0)]
             m.next = "Pieces"
-            with m.If(x.is_first):
+            with m.If(parts.is_first):
                 self._begin_offer(m, resumes=0)
 
-    def _load_rest(self, m, x):
+    def _load_rest(self, m, parts):
         """Load the rest of a message, in the order of :meth:`.RdmaSender._header`; word 4 is not used."""
         message, fragment = self.message.payload, self.fragment.payload
         with m.State("Resume"):
-            m.d.sync += x.number.eq(x.number + 1)
+            m.d.sync += parts.number.eq(parts.number + 1)
             registers = None, message.stag, message.to[32:], message.to[:32], None, message.octets, \
                 fragment.octets, fragment.address
-            with m.If(x.number == 1):
+            with m.If(parts.number == 1):
                 m.d.sync += [
-                    message.opcode.eq(x.rest[24:28]),
-                    message.response.eq(x.rest[24:28] == Opcode.RDMA_READ_RESPONSE),
-                    message.fabric.eq(x.was_fabric),
+                    message.opcode.eq(parts.rest[24:28]),
+                    message.response.eq(parts.rest[24:28] == Opcode.RDMA_READ_RESPONSE),
+                    message.fabric.eq(parts.was_fabric),
                 ]
             for n, register in enumerate(registers):
                 word, lane = divmod(n, self.lanes)
                 if register is not None:
-                    _load(m, register, swap_octets(x.rest.word_select(lane, 32)), x.number == word + 1)
-            with m.If(x.number == self.saved_words):
-                m.d.sync += [fragment.last.eq(x.pieces == 0), self.fragment.valid.eq(1)]
+                    _load(m, register, swap_octets(parts.rest.word_select(lane, 32)), parts.number == word + 1)
+            with m.If(parts.number == self.saved_words):
+                m.d.sync += [fragment.last.eq(parts.pieces == 0), self.fragment.valid.eq(1)]
                 self._begin_offer(m, resumes=1)
 
-    def _load_request(self, m, x):
+    def _load_request(self, m, parts):
         """Load an RDMA Read Request, and look up its source."""
         message, fragment = self.message.payload, self.fragment.payload
         with m.State("Request"):
             m.d.comb += self.shown.busy.eq(1)
-            m.d.sync += x.number.eq(x.number + 1)
+            m.d.sync += parts.number.eq(parts.number + 1)
             registers = (
                 message.stag, message.to[32:], message.to[:32], message.octets,
-                x.source.stag, x.source.to[32:], x.source.to[:32],
+                parts.source.stag, parts.source.to[32:], parts.source.to[:32],
             )  # fmt: skip
             for n, register in enumerate(registers, 1):
-                _load(m, register, x.asked, x.number == n)
-            with m.If(x.number == REQUEST_WORDS):
+                _load(m, register, parts.asked, parts.number == n)
+            with m.If(parts.number == REQUEST_WORDS):
                 m.next = "Ask"
         with m.State("Ask"):
             m.d.comb += self.lookup.valid.eq(1)
-            m.d.sync += x.steps.eq(0)
+            m.d.sync += parts.steps.eq(0)
             with m.If(self.lookup.granted):
                 m.next = "Look"
         with m.State("Look"):
-            m.d.sync += x.steps.eq(x.steps + self.step)
-            with m.If(x.steps == 2):
-                m.d.comb += x.looked_up.eq(1)
+            m.d.sync += parts.steps.eq(parts.steps + self.step)
+            with m.If(parts.steps == 2):
+                m.d.comb += parts.looked_up.eq(1)
                 m.d.sync += [
                     fragment.address.eq(self.answer.found.address), fragment.last.eq(1),
                     self.fragment.valid.eq(message.octets != 0),
                 ]  # fmt: skip
                 self._begin_offer(m, resumes=0)
 
-    def _offer(self, m, x):
+    def _offer(self, m, parts):
         """Offer the message, and its pieces as the sender wants them."""
         message = self.message.payload
         with m.State("Offer"):
             with m.If(self.message.ready):
                 m.d.sync += self.message.valid.eq(0)
-                x.all_goes_on.write(m, self.segments.unfinished)
-                x.save_pieces(m)
+                parts.all_goes_on.write(m, self.segments.unfinished)
+                parts.save_pieces(m)
                 with m.If(~self.segments.resumes):
-                    x.all_answered.write(m, message.response)
-                    x.all_fabric.write(m, message.fabric)
+                    parts.all_answered.write(m, message.response)
+                    parts.all_fabric.write(m, message.fabric)
                     with m.If(message.response):
-                        x.all_taken_requests.write(m, x.taken_requests + 1)
+                        parts.all_taken_requests.write(m, parts.taken_requests + 1)
                     with m.Else():
-                        x.all_taken_work.write(m, x.taken_work + 1)
+                        parts.all_taken_work.write(m, parts.taken_work + 1)
                 with m.If(~(message.response & ~self.segments.resumes)):
-                    x.heads.write(m, x.head)
-                with m.If(x.pieces == 0):
+                    parts.heads.write(m, parts.head)
+                with m.If(parts.pieces == 0):
                     self._turn(m)
                 with m.Else():
                     m.next = "Pieces"
@@ -364,14 +369,14 @@ class SharedLoader(wiring.Component):
                 self._turn(m)
         with m.State("Pieces"):
             with m.If(self.segments.ends):
-                x.save_pieces(m)
+                parts.save_pieces(m)
                 # A message that is shorter than its pieces leaves some of them.
-                x.heads.write(m, Mux(x.goes_on, x.head, x.head + Cat(0, x.pieces)))
+                parts.heads.write(m, Mux(parts.goes_on, parts.head, parts.head + Cat(0, parts.pieces)))
                 m.d.sync += self.fragment.valid.eq(0)
                 self._turn(m)
-            with m.Elif((x.pieces == 0) & (~self.fragment.valid | self.fragment.ready)):
-                x.save_pieces(m)
-                x.heads.write(m, x.head)
+            with m.Elif((parts.pieces == 0) & (~self.fragment.valid | self.fragment.ready)):
+                parts.save_pieces(m)
+                parts.heads.write(m, parts.head)
                 self._turn(m)
             with m.Elif(self.segments.wanted & ~self.fragment.valid):
                 m.next = "Address"
