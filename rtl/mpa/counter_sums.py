@@ -6,6 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.rows import connection_shape
+from open_rnic.rtl.lib.turns import following
 
 __all__ = ["Counted", "CounterSums"]
 
@@ -90,7 +91,7 @@ class CounterSums(wiring.Component):
         ]  # fmt: skip
         m.d.sync += some.eq((some & ~(gives << turn)) | (self.adds << self.connection))
         with m.If(takes & free):
-            m.d.sync += [turn.eq(Mux(turn == self.connections - 1, 0, turn + 1)), self.o.valid.eq(gives)]
+            m.d.sync += [turn.eq(following(turn, self.connections)), self.o.valid.eq(gives)]
             m.d.sync += [self.o.payload[name].eq(given.data[name]) for name in self.fields]
             m.d.sync += [self.o.payload.connection.eq(turn), self.o.payload.rx.eq(self.rx)]
         with m.Elif(self.o.ready):

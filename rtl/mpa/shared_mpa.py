@@ -19,7 +19,7 @@ from open_rnic.rtl.mpa.shared_registers import NumberedEvent, SharedRegisters
 from open_rnic.rtl.mpa.tx.fence import Fence, Passes
 from open_rnic.rtl.mpa.tx.framer import frame
 from open_rnic.rtl.registers import BY_NAME, MAX_ULPDU, DirectionState, EventKind, Model, Role, Rtr
-from open_rnic.rtl.registers.bus import RegisterBus
+from open_rnic.rtl.registers.bus import paged_bus
 
 __all__ = ["RxSettings", "SharedMpa", "TxSettings"]
 
@@ -162,7 +162,7 @@ class SharedMpa(wiring.Component):
             "tx_mpa": In(connections),
             "room": In(connections),
             "passable": Out(Passes(connections)).array(2),
-            "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
+            "bus": In(paged_bus(connections)),
             "irq": Out(connections),
             "rx_settings": Out(wiring.Signature({
                 "connection": In(number), "settings": Out(RxSettings), "failed": Out(1),

@@ -10,10 +10,11 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.ports import ports_of
 from open_rnic.rtl.lib.rows import Clear, connection_shape
+from open_rnic.rtl.lib.turns import following
 from open_rnic.rtl.mpa.counter_sums import Counted
 from open_rnic.rtl.mpa.events import Event
 from open_rnic.rtl.registers import BY_NAME, MAP, Access, Cause, DirectionState, EventKind
-from open_rnic.rtl.registers.bus import RegisterBus
+from open_rnic.rtl.registers.bus import paged_bus
 
 __all__ = ["EVENTS", "NumberedEvent", "SharedRegisters"]
 
@@ -98,7 +99,7 @@ class SharedRegisters(wiring.Component):
             for name, registers in readers.items()
         }
         super().__init__({
-            "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
+            "bus": In(paged_bus(connections)),
             "irq": Out(connections),
             "events": In(stream.Signature(NumberedEvent(connections))).array(sources),
             "counts": In(stream.Signature(Counted(connections))).array(counters),
@@ -214,7 +215,7 @@ class SharedRegisters(wiring.Component):
                 m.d.sync += [x.connection.eq(page), x.carry.eq(0)]
                 m.next = "Access"
             with m.Elif(x.pending):
-                m.d.sync += x.turn.eq(Mux(x.turn == len(x.sources) - 1, 0, x.turn + 1))
+                m.d.sync += x.turn.eq(following(x.turn, len(x.sources)))
                 with m.Switch(x.turn):
                     for n, source in enumerate(x.sources):
                         with m.Case(n), m.If(source.valid):

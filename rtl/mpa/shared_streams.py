@@ -9,12 +9,13 @@ from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu, packet
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.late_read import late_read
 from open_rnic.rtl.lib.rows import Cells, Clear, Rows, connection_shape, forget
+from open_rnic.rtl.lib.turns import following
 from open_rnic.rtl.mpa.shared_mpa import TxSettings
 from open_rnic.rtl.mpa.shared_registers import NumberedEvent
 from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
 from open_rnic.rtl.registers import Cause, DirectionState, EventKind, Verdict
 from open_rnic.rtl.registers.bank import RegisterBank
-from open_rnic.rtl.registers.bus import RegisterBus
+from open_rnic.rtl.registers.bus import paged_bus
 
 __all__ = ["LONGEST", "SharedStreams", "Word", "Words"]
 
@@ -99,7 +100,7 @@ class SharedStreams(wiring.Component):
         self.lanes = lanes
         number, each = connection_shape(connections), connections
         super().__init__({
-            "bus": In(RegisterBus(8 + (connections - 1).bit_length())), "waits": Out(each), "has_ulpdu": Out(each),
+            "bus": In(paged_bus(connections)), "waits": Out(each), "has_ulpdu": Out(each),
             "words": In(Words(connections)),
             "passed": In(stream.Signature(RxUlpdu(lanes, connections))),
             "packets": Out(packet(lanes, connection=number)),
@@ -156,7 +157,7 @@ class SharedStreams(wiring.Component):
                 m.d.comb += x.leaves.eq(1)
                 m.next = "Visit"
         forget(m, self.clear, self.is_mpa)
-        x.rows.switch(m, Mux(x.at == self.connections - 1, 0, x.at + 1), x.leaves, self.clear)
+        x.rows.switch(m, following(x.at, self.connections), x.leaves, self.clear)
 
     def _enter(self, m, bank, page, write, heads):
         """The host writes entries: the length of a packet, then its words. Return the ends of the queues."""
