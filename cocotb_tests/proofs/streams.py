@@ -441,16 +441,18 @@ def _host_waits(m, window):
 
 
 def _window_states(window):
-    """A word for the host is asked for, or there, only while the host waits for it, and no word of the engine is due.
+    """A word for the host is read, or there, only while the host waits for it; none of the engine is due meanwhile.
 
     The registers carry out at most one access, for a read of READ only when the word is there.
     """
-    asked, has, writes, due, is_read = (window[name] for name in ("asked", "has", "writes", "due", "is_read"))
+    asked, has, reads, writes = (window[name] for name in ("asked", "has", "reads", "writes"))
+    is_read = window["is_read"]
     registers, request = window["registers"], window.bus.request
     steps = Cat(registers["second"], registers["third"], registers.bus.ack)
     return (
-        (~(asked | has) | (request & is_read & ~writes))
-        & ~(asked & (has | due.any() | window["asks"]))
+        (~(reads | has) | (request & is_read & ~writes))
+        & ~(has & reads)
+        & ~(asked & (~reads | window["due"].any() | window["asks"]))
         & ((steps == 0) | (request & (has | ~is_read) & ((steps & (steps - 1)[:3]) == 0)))
     )
 

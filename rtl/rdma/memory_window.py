@@ -81,7 +81,6 @@ class MemoryWindow(wiring.Component):
             put.data.eq(Mux(registers.ADDRESS.push, registers.ADDRESS.value[2:], access.address + 1)),
             put.en.eq(registers.ADDRESS.push | access.advances),
             is_read.eq(~bus.write & (bus.address[:8] == _READ)),
-            access.reads.eq(bus.request & is_read & ~access.has & ~access.writes),
             registers.bus.request.eq(bus.request & ~access.writes & (access.has | ~is_read)),
             registers.bus.address.eq(bus.address[:8]),
             registers.bus.write.eq(bus.write),
@@ -93,7 +92,12 @@ class MemoryWindow(wiring.Component):
         ]
         m.d.sync += latest.eq(page)
         with m.If(registers.WRITE.push):
-            m.d.sync += [access.writes.eq(1), access.written.eq(registers.WRITE.value), access.place.eq(access.address)]
+            m.d.sync += [access.writes.eq(1), access.written.eq(registers.WRITE.value)]
+        with m.If(bus.request & is_read & ~access.has & ~access.writes):
+            m.d.sync += access.reads.eq(1)
+        # The memory's ``ready``, which comes late, may depend on the address: it is in a register.
+        with m.If(~(access.writes | access.reads)):
+            m.d.sync += access.place.eq(access.address)
         with m.If(bus.ack & is_read):
             m.d.comb += access.advances.eq(1)
             m.d.sync += access.has.eq(0)
@@ -131,9 +135,7 @@ class MemoryWindow(wiring.Component):
         lane_bits = self.lanes.bit_length() - 1
         due = Signal(range(2 * MAX_OUTSTANDING))  # words of the engine
         asks = Signal()  # an address of the engine has been offered
-        lane = Signal(range(max(2, self.lanes)))
         m.d.comb += [
-            lane.eq(access.address[:lane_bits]),
             port.words.payload.eq(main.words.payload),
             port.fault.eq(main.fault),
             port.write_fault.eq(main.write_fault),
@@ -145,7 +147,7 @@ class MemoryWindow(wiring.Component):
         with m.If((access.reads | access.writes) & ~asks):
             m.d.comb += [
                 main.read.valid.eq(access.reads & ~access.asked & (due == 0)),
-                main.read.payload.eq(access.address >> lane_bits),
+                main.read.payload.eq(access.place >> lane_bits),
             ]
             with m.If(main.read.valid & main.read.ready):
                 m.d.sync += access.asked.eq(1)
@@ -158,8 +160,8 @@ class MemoryWindow(wiring.Component):
         with m.If(access.asked):
             m.d.comb += main.words.ready.eq(1)
             with m.If(main.words.valid):
-                word = main.words.payload.word_select(lane, 32)
-                m.d.sync += [access.asked.eq(0), access.has.eq(1), access.word.eq(word)]
+                word = main.words.payload.word_select(access.place[:lane_bits], 32)
+                m.d.sync += [access.reads.eq(0), access.asked.eq(0), access.has.eq(1), access.word.eq(word)]
         with m.Else():
             m.d.comb += [port.words.valid.eq(main.words.valid), main.words.ready.eq(port.words.ready)]
 
@@ -172,9 +174,9 @@ class _Access:
         self.address = Signal(unsigned(ADDRESS_BITS - 2))
         self.advances = Signal()
         self.written = Signal(32)
-        self.place = Signal.like(self.address)  # of ``written``; the memory's ``ready`` may depend on it
         self.word = Signal(32)
+        self.place = Signal.like(self.address)  # of either
         self.writes = Signal()  # ``written`` is on its way to the memory
         self.reads = Signal()  # the bus waits for ``word``
         self.asked = Signal()  # the memory has been asked for it
-        self.has = Signal()  # it is there
+        self.has = Signal()  # it is there, and no longer waited for
