@@ -22,10 +22,10 @@ from open_rnic.rtl.rdma.shared_engine import SharedEngine
 from open_rnic.rtl.registers.bank import RegisterBank
 from open_rnic.rtl.registers.bus import RegisterBus
 
-__all__ = ["Processed", "RdmaEngine", "SendGate", "Sending"]
+__all__ = ["Processed", "RdmaEngine", "SendGate", "TransmitGate"]
 
 
-class Sending(wiring.Signature):
+class TransmitGate(wiring.Signature):
     """Whether a connection may send.
 
     Members
@@ -116,7 +116,7 @@ class RdmaEngine(wiring.Component):
 
     Only with many connections, which send a segment each in turn, and receive independently of each other:
 
-    sending : Out, :class:`Sending`
+    transmit_gate : Out, :class:`TransmitGate`
     sends : Out, :class:`SendGate`
     processed : Out, :class:`Processed`
     resets : In, 1 bit; a connection is about to be reset: no message begins, and no ULPDU is given
@@ -145,7 +145,7 @@ class RdmaEngine(wiring.Component):
         each, number = connections, connection_shape(connections)
         rx, tx = stream.Signature(RxUlpdu(lanes, connections)), stream.Signature(TxUlpdu(lanes, connections))
         many = {
-            "sending": Out(Sending(connections)), "sends": Out(SendGate(connections)),
+            "transmit_gate": Out(TransmitGate(connections)), "sends": Out(SendGate(connections)),
             "processed": Out(Processed(connections)),
             "resets": In(1), "idle": Out(1), "clear": In(Clear(connections)),
             **({"fabric_connection": In(number)} if fabric else {}),

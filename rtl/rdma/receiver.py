@@ -85,7 +85,7 @@ class _Placed(data.StructLayout):
         super().__init__({"word": word_bits(lanes), "request": 1, "note": Note, **connection_field(connections)})
 
 
-class Settings(data.Struct):
+class ReceiverSettings(data.Struct):
     """The settings of a connection: registers CONTROL and LIMITS, and the state of other blocks.
 
     ``stopped``: ULPDUs are discarded; ``outstanding``: RDMA Read Requests that have been checked, and are not answered.
@@ -100,7 +100,7 @@ class Settings(data.Struct):
     outstanding: 8
 
 
-class Status(wiring.Signature):
+class ReceiverStatus(wiring.Signature):
     """The state of a connection, as in the registers STATUS, RX_SEND_MSN, RX_READ_MSN, RX_MO, and RX_ARRIVED.
 
     ``failed``: memory could not write a word; ``header``: of the refused ULPDU; ``requested``: an RDMA Read Request has
@@ -135,7 +135,7 @@ class Completion(wiring.Signature):
         super().__init__({"send": Out(Completed), "enters": Out(1), "skips": Out(1)})
 
 
-class Turn(wiring.Signature):
+class ReceiverTurn(wiring.Signature):
     """The connections for which the blocks work.
 
     Members
@@ -220,15 +220,15 @@ class RdmaReceiver(wiring.Component):
     buffer : In, stream of :class:`.Buffer`; one is taken when a Send's last segment has been checked, or with ``skips``
     sink : In, stream of :class:`.Sink`; the RDMA Reads that wait for their responses, the oldest first
     completion : Out, :class:`Completion`
-    settings : In, :class:`Settings`
+    settings : In, :class:`ReceiverSettings`
     rtr : In, :class:`.Rtr`; the RTR that has just been received, if it has an MSN
-    status : Out, :class:`Status`
+    status : Out, :class:`ReceiverStatus`
 
     Only with many connections: the checks are of one connection at a time, and turn to another one in a cycle in which
     no header is between its lookup and its checks; beats behind a header go on. All checks wait while the header of a
     refused ULPDU is stored in block RAM. A Send without a buffer does not wait: it must not be given.
 
-    turn : Out, :class:`Turn`
+    turn : Out, :class:`ReceiverTurn`
     shown : Out, :class:`Shown`
     clear : In, :class:`.Clear`
     """
@@ -239,7 +239,9 @@ class RdmaReceiver(wiring.Component):
         self.rows = rows * connections
         self.reads = reads
         self.connections = connections
-        many = {"turn": Out(Turn(connections)), "shown": Out(Shown(connections)), "clear": In(Clear(connections))}
+        many = {
+            "turn": Out(ReceiverTurn(connections)), "shown": Out(Shown(connections)), "clear": In(Clear(connections)),
+        }  # fmt: skip
         ulpdus = stream.Signature(RxUlpdu(lanes, connections))
         super().__init__({
             "i": In(ulpdus), "host": Out(ulpdus), "write": Out(stream.Signature(MemoryWrite(lanes))),
@@ -247,7 +249,7 @@ class RdmaReceiver(wiring.Component):
             "lookup": Out(Request(connections)), "answer": In(Answer(self.rows)), "step": Out(1),
             "invalidate": Out(wiring.Signature({"valid": Out(1), "row": Out(range(self.rows))})),
             "buffer": In(stream.Signature(Buffer)), "sink": In(stream.Signature(Sink)), "completion": Out(Completion()),
-            "settings": In(Settings), "rtr": In(Rtr), "status": Out(Status(connections)),
+            "settings": In(ReceiverSettings), "rtr": In(Rtr), "status": Out(ReceiverStatus(connections)),
             **only_many(connections, many),
         })  # fmt: skip
 

@@ -58,7 +58,7 @@ class _Note(data.StructLayout):
         super().__init__({"length": 16, **connection_field(connections)})
 
 
-class Settings(data.Struct):
+class SenderSettings(data.Struct):
     """The settings of a connection.
 
     ``runs``: ULPDUs are begun. Before the first message, ``send_rtr`` or ``read_rtr`` says that an RTR of this end has
@@ -72,7 +72,7 @@ class Settings(data.Struct):
     starts: 1
 
 
-class Status(wiring.Signature):
+class SenderStatus(wiring.Signature):
     """The state of a connection, as in the register STATUS.
 
     ``left``: octets of the message that have not been sent; ``failed``: memory could not read a word. With many
@@ -83,7 +83,7 @@ class Status(wiring.Signature):
         super().__init__({"left": Out(32), "refused": Out(connections), "failed": Out(connections), "sending": Out(1)})
 
 
-class Turn(wiring.Signature):
+class SenderTurn(wiring.Signature):
     """The connections of ``sent``, ``ulpdu`` and ``starts``, and ``shown``, that of ``left`` and ``sending``.
 
     ``idle``: no ULPDU is in the block.
@@ -119,20 +119,20 @@ class RdmaSender(wiring.Component):
     message : In, stream of :class:`.Message`
     fragment : In, stream of :class:`.Fragment`; the pieces of each message, in order; the first comes with the message
     segments : Out, :class:`.Segments`
-    settings : In, :class:`Settings`
+    settings : In, :class:`SenderSettings`
     o : Out, stream of :class:`.TxUlpdu`
     read, words, fault : Out, stream of addresses; In, stream of words; In, 1 bit; see :class:`.MemoryPort`
     asks, asked : Out, 1 bit; Out, :class:`.Sink`; an RDMA Read Request with this sink is being sent. For one cycle
     answers : Out, 1 bit; the last octets of a Read Response have been read. For one cycle
     sent, fabric_sent : Out, 1 bit; as ``answers``, of a Send or RDMA Write of the host, or of logic beside the engine
     ulpdu : Out, 1 bit; a ULPDU has been sent, or given up
-    status : Out, :class:`Status`
+    status : Out, :class:`SenderStatus`
 
     With many connections, every message is taken for one segment; if another one follows, what is left of the message
     is given back, and comes again as a message. ``runs`` and ``mulpdu`` are those of ``segments.message_connection``,
     ``answers`` is of ``segments.connection``, ``starts`` is 1 for one cycle, and there are
 
-    turn : Out, :class:`Turn`
+    turn : Out, :class:`SenderTurn`
     clear : In, :class:`.Clear`
     """
 
@@ -140,13 +140,13 @@ class RdmaSender(wiring.Component):
         check_lanes(lanes)
         self.lanes = lanes
         self.connections = connections
-        many = {"turn": Out(Turn(connections)), "clear": In(Clear(connections))}
+        many = {"turn": Out(SenderTurn(connections)), "clear": In(Clear(connections))}
         super().__init__({
             "message": In(stream.Signature(Message)), "fragment": In(stream.Signature(Fragment)),
-            "segments": Out(Segments(lanes, connections)), "settings": In(Settings),
+            "segments": Out(Segments(lanes, connections)), "settings": In(SenderSettings),
             "o": Out(stream.Signature(TxUlpdu(lanes, connections))),
             "read": Out(stream.Signature(word_bits(lanes))), "words": In(stream.Signature(32 * lanes)), "fault": In(1),
-            "asks": Out(1), "asked": Out(Sink), "answers": Out(1), "status": Out(Status(connections)),
+            "asks": Out(1), "asked": Out(Sink), "answers": Out(1), "status": Out(SenderStatus(connections)),
             "sent": Out(1), "fabric_sent": Out(1), "ulpdu": Out(1), **only_many(connections, many),
         })  # fmt: skip
 

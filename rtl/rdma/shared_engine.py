@@ -159,9 +159,9 @@ class SharedEngine(EngineBlocks):
             parts.memory_failed.eq(receiver.status.failed | sender.status.failed),
             parts.refused.eq(receiver.status.refused | receiver.status.passed
                              | sender.status.refused | parts.memory_failed),
-            engine.sending.connection.eq(loader.at),
+            engine.transmit_gate.connection.eq(loader.at),
             loader.runs.eq(sending.enable & ~sending.stop & ~parts.refused.bit_select(loader.at, 1)
-                           & engine.sending.room & engine.sending.opens & ~engine.resets),
+                           & engine.transmit_gate.room & engine.transmit_gate.opens & ~engine.resets),
             sender.settings.runs.eq(loader.runs),
             sends.blocked.eq(is_blocked(flags_of(sends.connection), sends.connection)),
             parts.blocked.eq(is_blocked(flags, parts.page) & sends.waiting.bit_select(parts.page, 1)),

@@ -229,14 +229,14 @@ class SharedDatapath(wiring.Component):
         connect(m, queue.o, mpa.tx_ulpdu)
 
         has_room = self._has_room(m, queue)
-        sending = engine.sending
+        gate = engine.transmit_gate
         m.d.comb += [
             mpa.room.eq(self.room),
             mpa.tx_mpa.eq(streams.is_mpa),
-            sending.room.eq(has_room(sending.connection) & streams.is_mpa.bit_select(sending.connection, 1)),
+            gate.room.eq(has_room(gate.connection) & streams.is_mpa.bit_select(gate.connection, 1)),
             streams.room.eq(has_room(streams.connection)),
-            mpa.passable[0].connection.eq(sending.connection),
-            sending.opens.eq(mpa.passable[0].passes),
+            mpa.passable[0].connection.eq(gate.connection),
+            gate.opens.eq(mpa.passable[0].passes),
             mpa.passable[1].connection.eq(streams.connection),
             streams.passable.eq(mpa.passable[1].passes),
             mpa.tx_settings.connection.eq(streams.connection),

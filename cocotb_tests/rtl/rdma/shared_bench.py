@@ -41,7 +41,7 @@ class SharedBench:
         dut.clear.value = 1
         dut.rtr__sends.value = dut.rtr__received.value = dut.rtr__answered.value = dut.rtr__connection.value = 0
         dut.sends__coming.value = dut.sends__waiting.value = 0
-        dut.sending__room.value = dut.sending__opens.value = 1
+        dut.transmit_gate__room.value = dut.transmit_gate__opens.value = 1
         self.room = (1 << connections) - 1
         self.memory = Memory(dut, idle, busy, connections)
         self.rx, self.host_tx = Source(dut, "rx_ulpdu", idle), Source(dut, "host_tx", idle)
@@ -60,7 +60,8 @@ class SharedBench:
         self.dut.clear.value = 0
 
     async def _show_room(self) -> None:
-        at, room, half, shown = self.dut.sending__connection, self.dut.sending__room, FallingEdge(self.dut.clk), None
+        at, room = self.dut.transmit_gate__connection, self.dut.transmit_gate__room
+        half, shown = FallingEdge(self.dut.clk), None
         while True:
             await half
             if shown != (shown := self.room >> level(at) & 1):
