@@ -881,8 +881,8 @@ def _(m, receiver):
     Mutant(
         "a request is not counted that comes with an answer",
         ReadCounter,
-        "count_up_down(m, others, self.requested, self.answers)",
-        "count_up_down(m, others, self.requested & ~self.answers, self.answers)",
+        "count_up_down(m, peer_reads, self.requested, self.answers)",
+        "count_up_down(m, peer_reads, self.requested & ~self.answers, self.answers)",
     ),
     name="ird",
     of="ReadCounter, 4 requests",

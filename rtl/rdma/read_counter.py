@@ -100,18 +100,18 @@ class ReadCounter(wiring.Component):
         m = Module()
         m.submodules.sinks = sinks = Fifo(Sink, self.reads)
         wiring.connect(m, sinks.o, wiring.flipped(self.sinks))
-        own = Signal(range(self.reads + 1))
-        others = Signal(range(self.reads + 1))
+        own_reads = Signal(range(self.reads + 1))
+        peer_reads = Signal(range(self.reads + 1))
         rtr = Signal()  # the Read RTR has not been answered
         m.d.comb += [
             sinks.i.valid.eq(self.asks),
             sinks.i.payload.eq(self.asked),
-            self.outstanding.eq(own + rtr),
-            self.none.eq(own == 0),
-            self.requests.eq(others),
+            self.outstanding.eq(own_reads + rtr),
+            self.none.eq(own_reads == 0),
+            self.requests.eq(peer_reads),
         ]
-        count_up_down(m, own, self.loads, self.answered)
-        count_up_down(m, others, self.requested, self.answers)
+        count_up_down(m, own_reads, self.loads, self.answered)
+        count_up_down(m, peer_reads, self.requested, self.answers)
         with m.If(~self.starts):
             m.d.sync += rtr.eq(self.read_rtr)
         with m.Elif(self.rtr_answered):
@@ -143,7 +143,7 @@ class ReadCounter(wiring.Component):
         some = Signal()
         known = Signal()
         bits = (self.reads - 1).bit_length()
-        own = difference("own", "asked_reads", "answered_reads", turn.loader)
+        own_reads = difference("own_reads", "asked_reads", "answered_reads", turn.loader)
         m.d.comb += [
             write.addr.eq(Cat(numbers["asked_reads"][:bits], turn.loader)),
             write.data.eq(self.asked),
@@ -155,14 +155,14 @@ class ReadCounter(wiring.Component):
             self.sinks.valid.eq(some & known),
             self.sinks.payload.eq(read.data),
             self.settled.eq(~some | known),
-            self.outstanding.eq(own + rtr.bit_select(turn.loader, 1)),
-            self.none.eq(own == 0),
-            self.requests.eq(difference("others", "requested_reads", "answers_sent", turn.receiver)),
+            self.outstanding.eq(own_reads + rtr.bit_select(turn.loader, 1)),
+            self.none.eq(own_reads == 0),
+            self.requests.eq(difference("peer_reads", "requested_reads", "answers_sent", turn.receiver)),
             shown.outstanding.eq(
-                difference("own_shown", "asked_reads", "answered_reads", shown.connection)
+                difference("own_reads_shown", "asked_reads", "answered_reads", shown.connection)
                 + rtr.bit_select(shown.connection, 1)
             ),
-            shown.requests.eq(difference("others_shown", "requested_reads", "answers_sent", shown.connection)),
+            shown.requests.eq(difference("peer_reads_shown", "requested_reads", "answers_sent", shown.connection)),
         ]
         m.d.comb += shown.oldest.eq(number("answers_sent", shown.connection))
         for name, happens in (

@@ -633,12 +633,12 @@ class _Many(_State):
         ends = Cells(m, ended, r.connections, Mux(realigner.forgets, self.refused_of, r.turn.note_of), r.clear)
         begins.count(m, piece.valid & piece.ready & piece.payload.first)
         ends.count(m, realigner.forgets | (word.valid & word.ready & word.payload.last))
-        mine = Signal()  # this connection may have a buffer to give back
+        active_is_due = Signal()  # the active connection may have a buffer to give back
         due = Signal(r.connections)  # and these
         m.d.comb += [
             r.turn.returns.eq(self.due),
             due.eq(self.due & ~r.turn.sends_coming),
-            mine.eq(due.bit_select(active, 1)),
+            active_is_due.eq(due.bit_select(active, 1)),
             self.holds.eq((given != active) | (due != 0) | r.turn.visits | self.storing | self.cut),
             r.turn.visited.eq(r.turn.visits & (r.turn.visit == active) & ~behind & (due == 0)),
             r.status.placing.eq((behind & (active == r.shown.connection))
@@ -654,8 +654,8 @@ class _Many(_State):
             m.d.sync += inside.eq(~reader.o.payload.last)
         with m.If(~heading & ~inside & ~self.cut & ~self.storing):
             with m.If((due != 0) & ~behind):
-                m.d.comb += done.eq(mine & r.turn.settled & ~withdrawn)
-                with m.If(~mine):
+                m.d.comb += done.eq(active_is_due & r.turn.settled & ~withdrawn)
+                with m.If(~active_is_due):
                     m.d.sync += active.eq(active + 1)
             with m.Elif((due == 0) & r.turn.visits & ~behind):
                 with m.If(r.turn.visit != active):

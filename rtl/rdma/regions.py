@@ -248,8 +248,8 @@ class RegionTable(wiring.Component):
         The rows of one connection after another are visited, and cleared unless they are clear.
         """
         visited = Signal(range(self.all_rows))
-        of = visited[self.row_bits:]
-        ready = self.ready.bit_select(of, 1)
+        connection = visited[self.row_bits:]
+        ready = self.ready.bit_select(connection, 1)
         clears = Signal()
         m.d.comb += [
             self.free.eq(self._is_ready(self.write.row) & ~self.invalidate),
@@ -267,7 +267,7 @@ class RegionTable(wiring.Component):
             with m.If(visited[:self.row_bits].all()):
                 m.d.sync += ready.eq(1)
         with m.Elif(ready):
-            m.d.sync += of.eq(of + 1)
+            m.d.sync += connection.eq(connection + 1)
         if self.connections > 1:
             forget(m, self.clear, self.ready)
             with m.If(self.clear.now):

@@ -18,10 +18,9 @@ from open_rnic.rtl.rdma.signal_generator import SignalGenerator
 from open_rnic.rtl.rdma.signal_registers import BY_NAME as SIGNAL_REGISTERS
 from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 
-__all__ = ["SAMPLE_PAGE", "SIGNAL_PAGE", "Sampler", "Samples", "SamplingDatapath", "is_of_samples"]
+__all__ = ["SAMPLE_PAGE", "Sampler", "Samples", "SamplingDatapath", "is_of_samples"]
 
 SAMPLE_PAGE = 0x300  # the address of the sample writer's registers
-SIGNAL_PAGE = 0x380  # the address of the signal generator's registers
 
 
 class Samples(Enum):

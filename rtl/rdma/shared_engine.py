@@ -133,7 +133,7 @@ class SharedEngine(EngineBlocks):
             return flags.enable & flags.waits & ~flags.drops & ~parts.refused.bit_select(connection, 1) & ~any_buffer
 
         m.d.comb += self.registers.show("CONTROL", **{name: flags[name] for name in shape.members})
-        checked, sending = flags_of(receiver.turn.active), flags_of(loader.at)
+        checked, sending = flags_of(receiver.turn.active), flags_of(loader.active)
         cells = {}
         for field in BY_NAME["RDMA_LIMITS"].fields:
             number = Signal(field.width, name=field.name)
@@ -149,9 +149,9 @@ class SharedEngine(EngineBlocks):
             sender.turn.starts_of.eq(parts.page),
             self.reads.starts.eq(starts),
             self.reads.turn.starts.eq(parts.page),
-            sender.settings.mulpdu.eq(cells["mulpdu"].read(m, loader.at) ^ _MULPDU),
+            sender.settings.mulpdu.eq(cells["mulpdu"].read(m, loader.active) ^ _MULPDU),
             receiver.settings.ird.eq(cells["ird"].read(m, receiver.turn.active)),
-            loader.may_read.eq(self.reads.outstanding < cells["ord"].read(m, loader.at)),
+            loader.may_read.eq(self.reads.outstanding < cells["ord"].read(m, loader.active)),
             receiver.settings.enable.eq(flags_of(receiver.turn.connection).enable),
             receiver.settings.stopped.eq(parts.refused.bit_select(receiver.turn.connection, 1)),
             receiver.settings.drops.eq(checked.drops),
@@ -159,8 +159,8 @@ class SharedEngine(EngineBlocks):
             parts.memory_failed.eq(receiver.status.failed | sender.status.failed),
             parts.refused.eq(receiver.status.refused | receiver.status.passed
                              | sender.status.refused | parts.memory_failed),
-            engine.transmit_gate.connection.eq(loader.at),
-            loader.runs.eq(sending.enable & ~sending.stop & ~parts.refused.bit_select(loader.at, 1)
+            engine.transmit_gate.connection.eq(loader.active),
+            loader.runs.eq(sending.enable & ~sending.stop & ~parts.refused.bit_select(loader.active, 1)
                            & engine.transmit_gate.room & engine.transmit_gate.opens & ~engine.resets),
             sender.settings.runs.eq(loader.runs),
             sends.blocked.eq(is_blocked(flags_of(sends.connection), sends.connection)),
@@ -183,7 +183,7 @@ class SharedEngine(EngineBlocks):
             receiver.turn.withdraws.eq(commands.withdraws),
             receiver.turn.withdraws_of.eq(commands.withdraws_of),
             receiver.turn.rtr_of.eq(engine.rtr.connection),
-            reads.turn.loader.eq(loader.at),
+            reads.turn.loader.eq(loader.active),
             reads.turn.sender.eq(sender.segments.connection),
             reads.turn.receiver.eq(receiver.turn.active),
             reads.turn.placed.eq(receiver.turn.note_of),

@@ -63,7 +63,7 @@ class SharedLoader(wiring.Component):
     requests : In, :class:`.RequestWords`
     lookup, answer, step
         Of :class:`.RegionTable`.
-    at : Out
+    active : Out
         The connection that is visited, of which ``runs``, ``may_read`` and ``no_reads`` are expected.
     runs : In, 1 bit
         The connection may send.
@@ -94,7 +94,7 @@ class SharedLoader(wiring.Component):
         super().__init__({
             "words": In(WorkWords(connections)), "requests": In(RequestWords(lanes, reads, connections)),
             "lookup": Out(Request(connections)), "answer": In(Answer(rows * connections)), "step": In(1),
-            "runs": In(1), "at": Out(number), "may_read": In(1), "no_reads": In(1),
+            "runs": In(1), "active": Out(number), "may_read": In(1), "no_reads": In(1),
             "message": Out(stream.Signature(Message)), "fragment": Out(stream.Signature(Fragment)),
             "segments": In(Segments(lanes, connections)),
             "shown": In(ShownRequest(reads, connections)), "idle": Out(1), "clear": In(Clear(connections)),
@@ -118,8 +118,8 @@ class SharedLoader(wiring.Component):
         all_posted.count(m, self.words.last)
         all_asked.count(m, self.requests.arrived)
         m.d.comb += [
-            parts.has_work.eq(all_posted.read(m, self.at) != parts.taken_work),
-            parts.has_request.eq(all_asked.read(m, self.at) != parts.taken_requests),
+            parts.has_work.eq(all_posted.read(m, self.active) != parts.taken_work),
+            parts.has_request.eq(all_asked.read(m, self.active) != parts.taken_requests),
         ]
 
     def _memories(self, m, parts):
@@ -152,16 +152,16 @@ class SharedLoader(wiring.Component):
         m.d.comb += [
             write.addr.eq(Cat(tail, words.connection)), write.data.eq(words.word), write.en.eq(words.valid),
             next_head.eq(parts.head + parts.advance),
-            read.addr.eq(Cat(next_head, self.at)),
+            read.addr.eq(Cat(next_head, self.active)),
             put.addr.eq(asked.place), put.data.eq(asked.word), put.en.eq(asked.valid),
             get.addr.eq(Mux(
                 shows,
                 Cat(shown_number[lane_bits:][:row_bits], self.shown.number, self.shown.connection),
-                Cat(parts.number[lane_bits:][:row_bits], parts.taken_requests[:len(self.shown.number)], self.at),
+                Cat(parts.number[lane_bits:][:row_bits], parts.taken_requests[:len(self.shown.number)], self.active),
             )),
             save.addr.eq(Cat(segments.save_at[:saved_bits], segments.connection)),
             save.data.eq(segments.saved), save.en.eq(segments.saves),
-            load.addr.eq(Cat(parts.number[:saved_bits], self.at)),
+            load.addr.eq(Cat(parts.number[:saved_bits], self.active)),
             parts.command.eq(read.data),
             parts.asked.eq(swap_octets(get.data.word_select(lane, 32))),
             parts.rest.eq(load.data),
@@ -173,24 +173,24 @@ class SharedLoader(wiring.Component):
         """Whether the source of each connection's Read Response may be read (RFC 5040 §5.2.1, §7.2)."""
         found, bits = self.answer.found, (self.rows - 1).bit_length()
         row = Signal(range(self.rows), name="source_row")
-        rows = Cells(m, row, self.connections, self.at, self.clear)
+        rows = Cells(m, row, self.connections, self.active, self.clear)
         readable = Signal(self.connections)
         empty = Signal()  # the response has no octets
-        all_empty = Cells(m, empty, self.connections, self.at, self.clear)
+        all_empty = Cells(m, empty, self.connections, self.active, self.clear)
         revoked_of, segments = self.answer.revoked_row[bits:], self.segments
-        goes = Signal()
+        is_revoked = Signal()
         m.d.comb += [
-            goes.eq(self.answer.revokes & (rows.read(m, revoked_of) == self.answer.revoked_row[:bits])),
-            segments.message_connection.eq(self.at),
-            segments.message_live.eq(readable.bit_select(self.at, 1) | empty),
+            is_revoked.eq(self.answer.revokes & (rows.read(m, revoked_of) == self.answer.revoked_row[:bits])),
+            segments.message_connection.eq(self.active),
+            segments.message_live.eq(readable.bit_select(self.active, 1) | empty),
             segments.live.eq(readable.bit_select(segments.connection, 1) | all_empty.read(m, segments.connection)),
         ]
-        with m.If(goes):
+        with m.If(is_revoked):
             m.d.sync += readable.bit_select(revoked_of, 1).eq(0)
         with m.If(parts.looked_up):
             rows.write(m, found.row[:bits])
             may_read = found.live & found.fits & found.rights[Right.REMOTE_READ.bit]
-            m.d.sync += readable.bit_select(self.at, 1).eq(
+            m.d.sync += readable.bit_select(self.active, 1).eq(
                 may_read & ~(self.answer.revokes & (self.answer.revoked_row == found.row))
             )
             all_empty.write(m, self.message.payload.octets == 0)
@@ -200,9 +200,9 @@ class SharedLoader(wiring.Component):
         m.d.comb += [
             parts.may_post.eq(parts.has_work & ((parts.first.opcode != Opcode.RDMA_READ_REQUEST) | self.may_read)
                           & (~parts.first.fenced | self.no_reads)),
-            parts.is_sending.eq(self.segments.busy & (self.segments.connection == self.at)),
+            parts.is_sending.eq(self.segments.busy & (self.segments.connection == self.active)),
             parts.may_answer.eq(parts.has_request & ~(parts.is_sending & self.segments.answering)),
-            self.lookup.access.connection.eq(self.at),
+            self.lookup.access.connection.eq(self.active),
             self.lookup.access.stag.eq(parts.source.stag),
             self.lookup.access.to.eq(parts.source.to),
             self.lookup.access.octets.eq(self.message.payload.octets),
@@ -218,7 +218,7 @@ class SharedLoader(wiring.Component):
 
     def _turn(self, m):
         """Go on to the next connection."""
-        m.d.sync += self.at.eq(self.at + 1)
+        m.d.sync += self.active.eq(self.active + 1)
         m.next = "Load"
 
     def _begin_offer(self, m, *, resumes):
@@ -393,7 +393,7 @@ class _Parts:
 
     def __init__(self, loader: SharedLoader, m: Module):
         def cells(signal):
-            return Cells(m, signal, loader.connections, loader.at, loader.clear)
+            return Cells(m, signal, loader.connections, loader.active, loader.clear)
 
         # Of the connection that is visited.
         self.taken_work = Signal(range(2 * loader.work))  # messages
