@@ -5,17 +5,17 @@ from amaranth.hdl import Mux, Signal
 
 from open_rnic.cocotb_tests.proofs.harness import Mutant, proves
 from open_rnic.cocotb_tests.proofs.rules import fifo_level, fifo_states
-from open_rnic.rtl.rdma.sample_ring import OUTSTANDING, SampleRing
+from open_rnic.rtl.rdma.sample_schedule import OUTSTANDING, SampleSchedule
 
 _SIZE = 8  # octets of the buffer; a sample has one
 _BITS = 6  # of the numbers of octets
 _LARGEST = 1 << _BITS - 1  # octets of a ring
 _SETTINGS = "ring_octets", "write_octets", "bell_octets", "bell_ticks"
-_OF = f"SampleRing, a buffer of {_SIZE} octets"
+_OF = f"SampleSchedule, a buffer of {_SIZE} octets"
 
 
 def _schedule():
-    return SampleRing(1, _SIZE, bits=_BITS)
+    return SampleSchedule(1, _SIZE, bits=_BITS)
 
 
 def _number(m, value, name):
@@ -110,11 +110,11 @@ def _counted(m, schedule):
     "no octet of the ring is overwritten before it is freed: the tail is at most the ring's size ahead of the head, and"
     " an RDMA Write lies inside the ring, behind the last one",
     _schedule,
-    Mutant("a Write passes the end of the ring", SampleRing, "Mux(self.to_end < most, self.to_end, most)", "most"),
-    Mutant("room is measured without the octets that were given", SampleRing,
+    Mutant("a Write passes the end of the ring", SampleSchedule, "Mux(self.to_end < most, self.to_end, most)", "most"),
+    Mutant("room is measured without the octets that were given", SampleSchedule,
            "room.eq(settings.ring_octets - used)", "room.eq(settings.ring_octets)"),
-    Mutant("a flush fills more than the room", SampleRing, "Mux(fits, piece.octets, self.room)", "piece.octets"),
-    Mutant("the head may pass the tail", SampleRing, "with m.If(advance <= farthest):", "with m.If(1):"),
+    Mutant("a flush fills more than the room", SampleSchedule, "Mux(fits, piece.octets, self.room)", "piece.octets"),
+    Mutant("the head may pass the tail", SampleSchedule, "with m.If(advance <= farthest):", "with m.If(1):"),
     of=_OF,
     depth=1,
     reach=30,
@@ -134,7 +134,7 @@ def ring(m, schedule):
 @proves(
     "the head is one that the peer has written, and moves forwards, up to the octets that were announced",
     _schedule,
-    Mutant("a head is taken without a write", SampleRing, "with m.If(self.head_written):", "with m.If(1):"),
+    Mutant("a head is taken without a write", SampleSchedule, "with m.If(self.head_written):", "with m.If(1):"),
     of=_OF,
 )
 def head(m, schedule):
@@ -152,11 +152,11 @@ def head(m, schedule):
     "a sample is not overwritten in the buffer before the engine has read it, and RDMA Writes have all samples in"
     " order",
     _schedule,
-    Mutant("a sample is stored without room", SampleRing, "[self.sample.bit_length() - 1 :].any() & ~status.gap",
+    Mutant("a sample is stored without room", SampleSchedule, "[self.sample.bit_length() - 1 :].any() & ~status.gap",
            "[self.sample.bit_length() - 1 :].any() | ~status.gap"),
-    Mutant("room is free when the engine takes the Write", SampleRing, "Mux(self.done & oldest.valid,",
+    Mutant("room is free when the engine takes the Write", SampleSchedule, "Mux(self.done & oldest.valid,",
            "Mux(oldest.valid,"),
-    Mutant("a Write has more octets than wait", SampleRing, "Mux(self.waiting < most, self.waiting, most)", "most"),
+    Mutant("a Write has more octets than wait", SampleSchedule, "Mux(self.waiting < most, self.waiting, most)", "most"),
     of=_OF,
     depth=1,
     reach=30,
@@ -172,9 +172,9 @@ def buffer(m, schedule):
 @proves(
     "each sample that is taken is stored or counted, and samples are only missing where a doorbell has been given",
     _schedule,
-    Mutant("a sample is lost without being counted", SampleRing, "loses.eq(wanted & ~has_room & settings.drops)",
+    Mutant("a sample is lost without being counted", SampleSchedule, "loses.eq(wanted & ~has_room & settings.drops)",
            "loses.eq(wanted & ~has_room & settings.drops & ~status.gap)"),
-    Mutant("samples are stored before those before the gap were announced", SampleRing,
+    Mutant("samples are stored before those before the gap were announced", SampleSchedule,
            "with m.If(status.gap & ~status.pending):", "with m.If(status.gap):"),
     of=_OF,
     depth=2,

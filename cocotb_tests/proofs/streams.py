@@ -62,7 +62,7 @@ from open_rnic.rtl.rdma.memory import BlockMemory, MemoryHub
 from open_rnic.rtl.rdma.memory_window import MemoryWindow
 from open_rnic.rtl.rdma.realigner import Realigner
 from open_rnic.rtl.rdma.row_queue import RowQueue
-from open_rnic.rtl.rdma.sample_ring import SampleRing
+from open_rnic.rtl.rdma.sample_schedule import SampleSchedule
 from open_rnic.rtl.rdma.sample_writer import SampleWriter
 from open_rnic.rtl.rdma.signal_generator import SignalGenerator
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
@@ -502,8 +502,8 @@ _block(
     states=lambda reader: fifo_states(reader["due"]) & fifo_states(reader["there"]),
 )
 _block(
-    lambda: SampleRing(1, 8),
-    SampleRing,
+    lambda: SampleSchedule(1, 8),
+    SampleSchedule,
     "the block continues before the transfer",
     "with m.If(self.o.ready):",
     "with m.If(1):",

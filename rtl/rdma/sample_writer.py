@@ -11,7 +11,7 @@ from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.memory import MemoryHub
 from open_rnic.rtl.rdma.registers import Command
 from open_rnic.rtl.rdma.sample_registers import RECORD_OCTETS, SAMPLE_MAP, Doorbell
-from open_rnic.rtl.rdma.sample_ring import SampleRing, check_buffer
+from open_rnic.rtl.rdma.sample_schedule import SampleSchedule, check_buffer
 from open_rnic.rtl.registers.bank import RegisterBank
 from open_rnic.rtl.registers.bus import RegisterBus
 
@@ -29,12 +29,12 @@ class SampleWriter(wiring.Component):
 
         samples ▸ buffer ▸┐ words
         engine's port ◂▸ MemoryHub ◂▸ main memory
-                     └ head written by the peer ▸ SampleRing ▸ work
+                     └ head written by the peer ▸ SampleSchedule ▸ work
 
     The samples wait in a block RAM that the engine reads from address 0x8000_0000 on; the record of a doorbell is at
     0xC000_0000. Samples lie in the ring in the order in which they were taken, bits 7:0 at the lowest TO.
-    :class:`.SampleRing` states when they leave and when they are dropped, :data:`.SAMPLE_MAP` has the registers, and
-    :class:`.Doorbell` the octets of a record. A head behind the head before it, or ahead of the octets that were
+    :class:`.SampleSchedule` states when they leave and when they are dropped, :data:`.SAMPLE_MAP` has the registers,
+    and :class:`.Doorbell` the octets of a record. A head behind the head before it, or ahead of the octets that were
     announced, only sets STATUS.bad_head. A write of only some of the lower 4 octets of the head has no effect.
 
     Latency: the first word of a command is given at most 11 cycles after the last sample was taken. Throughput: a
@@ -66,7 +66,7 @@ class SampleWriter(wiring.Component):
         if octets < 8 * lanes:
             raise ValueError(f"the buffer must have at least {8 * lanes} octets at {lanes} lanes, not {octets!r}")
         check_buffer(sample, octets)
-        self.schedule = SampleRing(sample, octets)
+        self.schedule = SampleSchedule(sample, octets)
         self.lanes = lanes
         self.sample = sample
         self.octets = octets

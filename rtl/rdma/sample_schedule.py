@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.lib.counter import count
 from open_rnic.rtl.lib.stream import Fifo
 
-__all__ = ["RingPiece", "SampleRing", "check_buffer"]
+__all__ = ["RingPiece", "SampleSchedule", "check_buffer"]
 
 OUTSTANDING = 4  # RDMA Writes and doorbells that the engine has not finished
 
@@ -82,7 +82,7 @@ class SampleStatus(wiring.Signature):
         super().__init__({name: Out(width) for name, width in {**dict.fromkeys(flags, 1), **numbers}.items()})
 
 
-class SampleRing(wiring.Component):
+class SampleSchedule(wiring.Component):
     """Counts octets through a buffer of ``octets`` octets and the peer's ring, and decides on each RDMA Write.
 
     Octets have numbers from 0 on. They are ``stored`` in the buffer, given to the engine as RDMA Writes (``tail``),
