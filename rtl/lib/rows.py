@@ -5,7 +5,7 @@ from amaranth.lib import data
 from amaranth.lib.memory import Memory
 
 __all__ = [
-    "Cells", "Clear", "Rows", "block_ram", "connection_field", "connection_shape", "forget", "only_many",
+    "Cells", "Clear", "InFlight", "Rows", "block_ram", "connection_field", "connection_shape", "forget", "only_many",
 ]  # fmt: skip
 
 
@@ -65,6 +65,7 @@ class Cells:
 
     def __init__(self, m: Module, signal: Signal, connections: int = 1, at: ValueLike = 0, clear=None, value=None):
         self.signal = signal
+        self._at = at
         self._memory = None
         self._value = value
         if connections > 1:
@@ -73,7 +74,7 @@ class Cells:
             )
             self._port = self._memory.write_port()
             m.d.comb += [self._port.addr.eq(Mux(clear.now, clear.connection, at)), self._port.en.eq(clear.now)]
-            m.d.comb += signal.eq(self.read(m, at))
+            m.d.comb += signal.eq(self._read(m, at))
             if value is not None:
                 m.d.comb += self._port.data.eq(Mux(clear.now, 0, value))
         elif clear is not None:
@@ -82,8 +83,9 @@ class Cells:
 
     def read(self, m: Module, at: ValueLike) -> Value:
         """Return the number of connection ``at``."""
-        if self._memory is None:
-            return self.signal
+        return self.signal if self._memory is None or at is self._at else self._read(m, at)
+
+    def _read(self, m, at):
         port = self._memory.read_port(domain="comb")
         m.d.comb += port.addr.eq(at)
         return port.data
@@ -103,6 +105,34 @@ class Cells:
         """Add 1 to the number, which has few bits, in a cycle in which ``when`` is 1."""
         with m.If(when):
             self.write(m, self.signal ^ Cat(self.signal[:n].all() for n in range(len(self.signal))))
+
+
+class InFlight:
+    """What has begun and not ended of each of many connections: the difference of the counts ``begun`` and ``ended``.
+
+    Each is :class:`Cells`, so one connection's may begin in the cycle in which another's ends.
+
+    Parameters
+    ----------
+    shape : of the counts, in which the largest difference fits
+    begins_of, ends_of : the connections of what begins and of what ends
+    clear : a :class:`Clear`
+
+    """
+
+    def __init__(self, m: Module, name: str, shape, connections: int, begins_of, ends_of, clear):
+        self.begun, self.ended = (
+            Cells(m, Signal(shape, name=f"{name}_{which}"), connections, at, clear)
+            for which, at in (("begun", begins_of), ("ended", ends_of))
+        )
+
+    def number(self, m: Module, at: ValueLike) -> Value:
+        """Return how many of connection ``at`` have begun, and not ended."""
+        return (self.begun.read(m, at) - self.ended.read(m, at))[: len(self.begun.signal)]
+
+    def any(self, m: Module, at: ValueLike) -> Value:
+        """Return whether any has."""
+        return self.begun.read(m, at) != self.ended.read(m, at)
 
 
 class Rows:

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.lib.counter import count_up_down
 from open_rnic.rtl.lib.late_read import late_read
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape, forget, only_many
+from open_rnic.rtl.lib.rows import Cells, Clear, InFlight, connection_shape, forget, only_many
 from open_rnic.rtl.lib.stream import Fifo
 from open_rnic.rtl.rdma.layouts import Sink
 from open_rnic.rtl.rdma.row_queue import is_read
@@ -121,20 +121,16 @@ class ReadCounter(wiring.Component):
     def _many(self):
         m = Module()
         turn, shown = self.turn, self.shown
-        names = {
-            "asked_reads": turn.loader, "used_sinks": turn.receiver, "answered_reads": turn.placed,
-            "requested_reads": turn.receiver, "answers_sent": turn.sender,
-        }  # fmt: skip
-        numbers = {name: Signal(range(2 * self.reads), name=name) for name in names}
-        cells = {name: Cells(m, numbers[name], self.connections, at, self.clear) for name, at in names.items()}
-
-        def number(name, at):
-            return numbers[name] if at is names[name] else cells[name].read(m, at)
-
-        def difference(name, more, less, at):
-            result = Signal(range(2 * self.reads), name=name)
-            m.d.comb += result.eq(number(more, at) - number(less, at))
-            return result
+        counts = range(2 * self.reads)
+        own_reads = InFlight(m, "own_reads", counts, self.connections, turn.loader, turn.placed, self.clear)
+        peer_reads = InFlight(m, "peer_reads", counts, self.connections, turn.receiver, turn.sender, self.clear)
+        used = Signal(counts, name="used_sinks")
+        all_used = Cells(m, used, self.connections, turn.receiver, self.clear)
+        own_reads.begun.count(m, self.asks)
+        own_reads.ended.count(m, self.answered)
+        peer_reads.begun.count(m, self.requested)
+        peer_reads.ended.count(m, self.answers)
+        all_used.count(m, self.sinks.valid & self.sinks.ready)
 
         m.submodules.sinks = memory = Memory(shape=Sink, depth=self.reads * self.connections, init=[])
         write, read = memory.write_port(), late_read(m, memory)  # of a sink that is ``known``
@@ -143,33 +139,25 @@ class ReadCounter(wiring.Component):
         some = Signal()
         known = Signal()
         bits = (self.reads - 1).bit_length()
-        own_reads = difference("own_reads", "asked_reads", "answered_reads", turn.loader)
+        own = own_reads.number(m, turn.loader)
         m.d.comb += [
-            write.addr.eq(Cat(numbers["asked_reads"][:bits], turn.loader)),
+            write.addr.eq(Cat(own_reads.begun.signal[:bits], turn.loader)),
             write.data.eq(self.asked),
             write.en.eq(self.asks),
-            place.eq(Cat(numbers["used_sinks"][:bits], turn.receiver)),
+            place.eq(Cat(used[:bits], turn.receiver)),
             read.addr.eq(place),
-            some.eq(numbers["used_sinks"] != number("asked_reads", turn.receiver)),
+            some.eq(used != own_reads.begun.read(m, turn.receiver)),
             known.eq(is_read(m, place, some)),
             self.sinks.valid.eq(some & known),
             self.sinks.payload.eq(read.data),
             self.settled.eq(~some | known),
-            self.outstanding.eq(own_reads + rtr.bit_select(turn.loader, 1)),
-            self.none.eq(own_reads == 0),
-            self.requests.eq(difference("peer_reads", "requested_reads", "answers_sent", turn.receiver)),
-            shown.outstanding.eq(
-                difference("own_reads_shown", "asked_reads", "answered_reads", shown.connection)
-                + rtr.bit_select(shown.connection, 1)
-            ),
-            shown.requests.eq(difference("peer_reads_shown", "requested_reads", "answers_sent", shown.connection)),
+            self.outstanding.eq(own + rtr.bit_select(turn.loader, 1)),
+            self.none.eq(own == 0),
+            self.requests.eq(peer_reads.number(m, turn.receiver)),
+            shown.outstanding.eq(own_reads.number(m, shown.connection) + rtr.bit_select(shown.connection, 1)),
+            shown.requests.eq(peer_reads.number(m, shown.connection)),
+            shown.oldest.eq(peer_reads.ended.read(m, shown.connection)),
         ]
-        m.d.comb += shown.oldest.eq(number("answers_sent", shown.connection))
-        for name, happens in (
-            ("asked_reads", self.asks), ("used_sinks", self.sinks.valid & self.sinks.ready),
-            ("answered_reads", self.answered), ("requested_reads", self.requested), ("answers_sent", self.answers),
-        ):  # fmt: skip
-            cells[name].count(m, happens)
         with m.If(self.starts):
             m.d.sync += rtr.bit_select(turn.starts, 1).eq(self.read_rtr)
         with m.If(self.rtr_answered):

@@ -11,7 +11,7 @@ from open_rnic.rtl.formats.layouts import RxUlpdu
 from open_rnic.rtl.formats.opcodes import FIRST_MSN, INVALIDATES, READ_REQUEST_OCTETS, SENDS, Opcode, Queue
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.late_read import late_read
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_shape, forget, only_many
+from open_rnic.rtl.lib.rows import Cells, Clear, InFlight, connection_field, connection_shape, forget, only_many
 from open_rnic.rtl.rdma.header_reader import Header, HeaderReader, PayloadBeat
 from open_rnic.rtl.rdma.layouts import (
     ADDRESS_BITS,
@@ -627,12 +627,10 @@ class _Many(_State):
         r = self.receiver
         active, given = r.turn.active, reader.o.payload.connection
         piece, word = realigner.i, realigner.o
-        begun = Signal(3)  # runs of octets that are placed
-        ended = Signal(3)
-        begins = Cells(m, begun, r.connections, active, r.clear)
-        ends = Cells(m, ended, r.connections, Mux(realigner.forgets, self.refused_of, r.turn.note_of), r.clear)
-        begins.count(m, piece.valid & piece.ready & piece.payload.first)
-        ends.count(m, realigner.forgets | (word.valid & word.ready & word.payload.last))
+        ends_of = Mux(realigner.forgets, self.refused_of, r.turn.note_of)
+        runs = InFlight(m, "runs", 3, r.connections, active, ends_of, r.clear)  # of octets that are placed
+        runs.begun.count(m, piece.valid & piece.ready & piece.payload.first)
+        runs.ended.count(m, realigner.forgets | (word.valid & word.ready & word.payload.last))
         active_is_due = Signal()  # the active connection may have a buffer to give back
         due = Signal(r.connections)  # and these
         m.d.comb += [
@@ -641,8 +639,7 @@ class _Many(_State):
             active_is_due.eq(due.bit_select(active, 1)),
             self.holds.eq((given != active) | (due != 0) | r.turn.visits | self.storing | self.cut),
             r.turn.visited.eq(r.turn.visits & (r.turn.visit == active) & ~behind & (due == 0)),
-            r.status.placing.eq((behind & (active == r.shown.connection))
-                            | (begins.read(m, r.shown.connection) != ends.read(m, r.shown.connection))),
+            r.status.placing.eq((behind & (active == r.shown.connection)) | runs.any(m, r.shown.connection)),
             realigner.forgets.eq(self.cut & ~realigner.moving),
             Value.cast(reader.clear).eq(r.clear),
             r.turn.connection.eq(reader.connection),

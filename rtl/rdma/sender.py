@@ -19,7 +19,7 @@ from open_rnic.rtl.formats.opcodes import (
     Queue,
 )
 from open_rnic.rtl.lib.lanes import check_lanes
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_field, connection_shape, forget, only_many
+from open_rnic.rtl.lib.rows import Cells, Clear, InFlight, connection_field, connection_shape, forget, only_many
 from open_rnic.rtl.lib.stream import Fifo, swap_octets
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, Fragment, Message, Segments, Sink, word_bits
 from open_rnic.rtl.rdma.msn import MsnCells
@@ -556,15 +556,13 @@ class _Many(_State):
         cells = Cells(m, last_left, sender.connections, sender.segments.message_connection, sender.clear)
         with m.If(self.may_begin):
             cells.write(m, sender.message.payload.octets)
-        begun = Signal(5)  # ULPDUs; as many may be on their way
-        ended = Signal(5)
-        begins = Cells(m, begun, sender.connections, sender.segments.message_connection, sender.clear)
-        ends = Cells(m, ended, sender.connections, sender.turn.ulpdu_of, sender.clear)
-        begins.count(m, self.begins)
-        ends.count(m, sender.ulpdu)
+        begins_of = sender.segments.message_connection
+        ulpdus = InFlight(m, "ulpdus", 5, sender.connections, begins_of, sender.turn.ulpdu_of, sender.clear)
+        ulpdus.begun.count(m, self.begins)
+        ulpdus.ended.count(m, sender.ulpdu)
         m.d.comb += [
             sender.status.left.eq(cells.read(m, sender.turn.shown)),
-            sender.status.sending.eq(begins.read(m, sender.turn.shown) != ends.read(m, sender.turn.shown)),
+            sender.status.sending.eq(ulpdus.any(m, sender.turn.shown)),
             sender.turn.ulpdu_of.eq(sender.o.payload.connection),
             sender.turn.sent_of.eq(self.sources.o.payload.connection),
             sender.segments.wanted.eq(self.wants),

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.late_read import late_read
-from open_rnic.rtl.lib.rows import Cells, Clear, connection_shape
+from open_rnic.rtl.lib.rows import Cells, Clear, InFlight, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.rdma.layouts import Fragment, Message, RequestWords, Segments, WorkWords, request_row_words
@@ -103,24 +103,12 @@ class SharedLoader(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         parts = _Parts(self, m)
-        self._count(m, parts)
+        parts.work.begun.count(m, self.words.last)
+        parts.requests.begun.count(m, self.requests.arrived)
         self._memories(m, parts)
         self._check_source(m, parts)
         self._visit(m, parts)
         return m
-
-    def _count(self, m, parts):
-        """Count what has come, and been taken, of each connection."""
-        posted = Signal.like(parts.taken_work)
-        asked = Signal.like(parts.taken_requests)
-        all_posted = Cells(m, posted, self.connections, self.words.connection, self.clear)
-        all_asked = Cells(m, asked, self.connections, self.requests.connection, self.clear)
-        all_posted.count(m, self.words.last)
-        all_asked.count(m, self.requests.arrived)
-        m.d.comb += [
-            parts.has_work.eq(all_posted.read(m, self.active) != parts.taken_work),
-            parts.has_request.eq(all_asked.read(m, self.active) != parts.taken_requests),
-        ]
 
     def _memories(self, m, parts):
         """Commands, RDMA Read Requests, and the rests of messages: a word of each is read in every cycle."""
@@ -157,7 +145,7 @@ class SharedLoader(wiring.Component):
             get.addr.eq(Mux(
                 shows,
                 Cat(shown_number[lane_bits:][:row_bits], self.shown.number, self.shown.connection),
-                Cat(parts.number[lane_bits:][:row_bits], parts.taken_requests[:len(self.shown.number)], self.active),
+                Cat(parts.number[lane_bits:][:row_bits], parts.request, self.active),
             )),
             save.addr.eq(Cat(segments.save_at[:saved_bits], segments.connection)),
             save.data.eq(segments.saved), save.en.eq(segments.saves),
@@ -354,10 +342,8 @@ class SharedLoader(wiring.Component):
                 with m.If(~self.segments.resumes):
                     parts.all_answered.write(m, message.response)
                     parts.all_fabric.write(m, message.fabric)
-                    with m.If(message.response):
-                        parts.all_taken_requests.write(m, parts.taken_requests + 1)
-                    with m.Else():
-                        parts.all_taken_work.write(m, parts.taken_work + 1)
+                    parts.requests.ended.count(m, message.response)
+                    parts.work.ended.count(m, ~message.response)
                 with m.If(~(message.response & ~self.segments.resumes)):
                     parts.heads.write(m, parts.head)
                 with m.If(parts.pieces == 0):
@@ -395,16 +381,20 @@ class _Parts:
         def cells(signal):
             return Cells(m, signal, loader.connections, loader.active, loader.clear)
 
+        def waiting(name, most, words):
+            of = words.connection
+            return InFlight(m, name, range(2 * most), loader.connections, of, loader.active, loader.clear)
+
+        self.work = waiting("work", loader.work, loader.words)
+        self.requests = waiting("requests", loader.reads, loader.requests)
+        self.request = self.requests.ended.signal[: len(loader.shown.number)]  # the number of the oldest one
+
         # Of the connection that is visited.
-        self.taken_work = Signal(range(2 * loader.work))  # messages
-        self.taken_requests = Signal(range(2 * loader.reads))
         self.rest_pieces = Signal(6)  # of its message that goes on
         stored_head = Signal(range(WORK_WORDS * loader.work))  # the first word in memory that is not taken
         self.heads = cells(stored_head)
-        self.all_taken_work, self.all_taken_requests = cells(self.taken_work), cells(self.taken_requests)
         self.all_rest_pieces = cells(self.rest_pieces)
-        self.has_work = Signal()
-        self.has_request = Signal()
+        self.has_work, self.has_request = (each.any(m, loader.active) for each in (self.work, self.requests))
 
         self.goes_on = Signal()  # a message has begun, and not ended
         self.answered = Signal()  # the last message was a Read Response
