@@ -1,6 +1,6 @@
 """The RDMA engine: DDP and RDMAP between a data path and memory."""
 
-from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
+from amaranth.hdl import Cat, Module, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,7 +16,7 @@ from open_rnic.rtl.rdma.engine_blocks import EngineBlocks
 from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.receiver import Note
 from open_rnic.rtl.rdma.regions import MAX_REGIONS
-from open_rnic.rtl.rdma.registers import HEADER_WORDS, IDENTITY, RDMA_MAP, VERSION
+from open_rnic.rtl.rdma.registers import HEADER_WORDS, RDMA_MAP
 from open_rnic.rtl.rdma.sender import MAX_OUTSTANDING
 from open_rnic.rtl.rdma.shared_engine import SharedEngine
 from open_rnic.rtl.registers.bank import RegisterBank
@@ -251,44 +251,29 @@ class RdmaEngine(wiring.Component):
 
     def _show(self, m, blocks, registers, memory_failed):
         """The registers that the host reads, and the interrupt."""
-        receiver, sender, reads, completions = blocks.receiver, blocks.sender, blocks.reads, blocks.completions
+        receiver, sender, completions = blocks.receiver, blocks.sender, blocks.completions
         placed = receiver.status
-        received, done, status = registers.RECEIVED, registers.DONE, registers.STATUS
+        done, status = registers.DONE, registers.STATUS
         taken = Signal.like(completions.o.payload)
         done_changed = Signal()
         status_changed = Signal()
         ready = blocks.table.ready
         flags = Cat(ready, placed.refused, sender.status.refused, placed.passed, placed.blocked, memory_failed)
         flags_before = Signal.like(flags)
+        blocks.show(
+            m, self, registers, taken, placed, blocks.reads,
+            ready=ready, refused=placed.refused | placed.passed, source_refused=sender.status.refused,
+            passed=placed.passed, blocked=placed.blocked, memory_failed=memory_failed,
+        )  # fmt: skip
         m.d.comb += [
-            registers.IDENTITY.value.eq(IDENTITY),
-            *registers.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
-            *registers.show("CAPABILITIES", **self.capabilities),
-            received.valid.eq(completions.o.valid),
-            received.opcode.eq(Mux(completions.o.valid, completions.o.payload.opcode, 0)),
-            completions.o.ready.eq(received.pop),
-            registers.RECEIVED_OCTETS.value.eq(taken.octets),
-            registers.RECEIVED_STAG.value.eq(taken.stag),
-            *registers.show(
-                "STATUS", ready=ready, refused=placed.refused | placed.passed,
-                source_refused=sender.status.refused, passed=placed.passed, blocked=placed.blocked,
-                memory_failed=memory_failed, placing=placed.placing, send_begun=placed.send_begun,
-                write_begun=placed.write_begun, sending=sender.status.sending, reads=reads.outstanding,
-                requests=reads.requests,
-            ),
-            registers.RX_SEND_MSN.value.eq(placed.send_msn),
-            registers.RX_READ_MSN.value.eq(placed.read_msn),
-            registers.RX_MO.value.eq(placed.mo),
-            registers.RX_ARRIVED.value.eq(placed.arrived),
             registers.REFUSED_LENGTH.value.eq(placed.header.length),
             *(registers.show(f"REFUSED_{n}", value=swap_octets(placed.header.octets.word_select(n, 32)))
               for n in range(HEADER_WORDS)),
             blocks.loader.show.eq(registers.SOURCE.pop),
             registers.SOURCE.value.eq(blocks.loader.shown),
-            registers.SOURCE_LEFT.value.eq(sender.status.left),
             self.irq.eq(completions.o.valid | done_changed | status_changed),
         ]  # fmt: skip
-        with m.If(received.pop):
+        with m.If(registers.RECEIVED.pop):
             m.d.sync += taken.eq(completions.o.payload)
         done_now = sender.sent | (receiver.note == Note.READ)
         m.d.sync += [

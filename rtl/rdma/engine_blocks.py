@@ -1,6 +1,6 @@
 """The blocks of an RDMA engine, and what joins them whatever the number of connections."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux
 from amaranth.lib import wiring
 
 from open_rnic.rtl.rdma.command_loader import CommandLoader
@@ -9,6 +9,7 @@ from open_rnic.rtl.rdma.message_loader import MessageLoader
 from open_rnic.rtl.rdma.read_counter import ReadCounter
 from open_rnic.rtl.rdma.receiver import Note, RdmaReceiver
 from open_rnic.rtl.rdma.regions import RegionTable
+from open_rnic.rtl.rdma.registers import IDENTITY, VERSION
 from open_rnic.rtl.rdma.sender import RdmaSender
 from open_rnic.rtl.rdma.shared_loader import SharedLoader
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
@@ -108,4 +109,28 @@ class EngineBlocks:
             reads.read_rtr.eq(engine.rtr.sends == Rtr.READ),
             reads.rtr_answered.eq(engine.rtr.answered),
             receiver.settings.outstanding.eq(reads.requests),
+        ]
+
+    def show(self, m: Module, engine, registers, taken, begun, reads, **flags) -> None:
+        """Show the host the Send ``taken`` last, the messages ``begun``, the ``reads``, and the ``flags`` of STATUS."""
+        placed, sent = self.receiver.status, self.sender.status
+        completions, received = self.completions, registers.RECEIVED
+        m.d.comb += [
+            registers.IDENTITY.value.eq(IDENTITY),
+            *registers.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
+            *registers.show("CAPABILITIES", **engine.capabilities),
+            received.valid.eq(completions.o.valid),
+            received.opcode.eq(Mux(completions.o.valid, completions.o.payload.opcode, 0)),
+            completions.o.ready.eq(received.pop),
+            registers.RECEIVED_OCTETS.value.eq(taken.octets),
+            registers.RECEIVED_STAG.value.eq(taken.stag),
+            *registers.show(
+                "STATUS", **flags, placing=placed.placing, send_begun=begun.send_begun, write_begun=begun.write_begun,
+                sending=sent.sending, reads=reads.outstanding, requests=reads.requests,
+            ),
+            registers.RX_SEND_MSN.value.eq(placed.send_msn),
+            registers.RX_READ_MSN.value.eq(placed.read_msn),
+            registers.RX_MO.value.eq(placed.mo),
+            registers.RX_ARRIVED.value.eq(placed.arrived),
+            registers.SOURCE_LEFT.value.eq(sent.left),
         ]

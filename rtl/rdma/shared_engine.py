@@ -8,7 +8,7 @@ from open_rnic.rtl.lib.stream import swap_octets
 from open_rnic.rtl.rdma.command_switch import CommandSwitch
 from open_rnic.rtl.rdma.engine_blocks import EngineBlocks
 from open_rnic.rtl.rdma.receiver import Note
-from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, IDENTITY, RDMA_MAP, VERSION
+from open_rnic.rtl.rdma.registers import BY_NAME, HEADER_WORDS, RDMA_MAP
 from open_rnic.rtl.registers.bank import RegisterBank
 
 __all__ = ["OUTSIDE", "SharedEngine"]
@@ -197,7 +197,6 @@ class SharedEngine(EngineBlocks):
         """The registers that the host reads, and the interrupts."""
         engine, registers, completions = self._engine, self.registers, self.completions
         receiver, sender, reads, page = self.receiver, self.sender, self.reads, parts.page
-        received = registers.RECEIVED
         placed = receiver.status
         passed = placed.passed.bit_select(page, 1)
         flags = {
@@ -207,33 +206,16 @@ class SharedEngine(EngineBlocks):
         }  # fmt: skip
         self._notice(m, parts, Cat(flags.values()))
         self._count(m, parts)
+        self.show(m, engine, registers, completions.taken, receiver.shown, reads.shown, **flags)
         m.d.comb += [
             *(shown.eq(page) for shown in (
                 completions.shown, receiver.shown.connection, sender.turn.shown, reads.shown.connection,
             )),
             self.loader.shown.connection.eq(page),
-            registers.IDENTITY.value.eq(IDENTITY),
-            *registers.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
-            *registers.show("CAPABILITIES", **engine.capabilities),
-            received.valid.eq(completions.o.valid),
-            received.opcode.eq(Mux(completions.o.valid, completions.o.payload.opcode, 0)),
-            completions.o.ready.eq(received.pop),
-            registers.RECEIVED_OCTETS.value.eq(completions.taken.octets),
-            registers.RECEIVED_STAG.value.eq(completions.taken.stag),
-            *registers.show(
-                "STATUS", **flags, placing=placed.placing, send_begun=receiver.shown.send_begun,
-                write_begun=receiver.shown.write_begun, sending=sender.status.sending, reads=reads.shown.outstanding,
-                requests=reads.shown.requests,
-            ),
-            registers.RX_SEND_MSN.value.eq(placed.send_msn),
-            registers.RX_READ_MSN.value.eq(placed.read_msn),
-            registers.RX_MO.value.eq(placed.mo),
-            registers.RX_ARRIVED.value.eq(placed.arrived),
             registers.REFUSED_LENGTH.value.eq(receiver.shown.header),
             *(registers.show(f"REFUSED_{n}", value=swap_octets(receiver.shown.header)) for n in range(HEADER_WORDS)),
             registers.SOURCE.value.eq(self.loader.shown.word),
             self.loader.shown.steps.eq(registers.SOURCE.pop),
-            registers.SOURCE_LEFT.value.eq(sender.status.left),
             engine.irq.eq(completions.any | parts.done_changed | parts.status_changed),
         ]  # fmt: skip
 
