@@ -20,7 +20,7 @@ from open_rnic.rtl.rdma.registers import HEADER_WORDS, RDMA_MAP
 from open_rnic.rtl.rdma.sender import MAX_OUTSTANDING
 from open_rnic.rtl.rdma.shared_engine import SharedEngine
 from open_rnic.rtl.registers.bank import RegisterBank
-from open_rnic.rtl.registers.bus import RegisterBus
+from open_rnic.rtl.registers.bus import paged_bus
 
 __all__ = ["Processed", "RdmaEngine", "SendGate", "TransmitGate"]
 
@@ -155,7 +155,7 @@ class RdmaEngine(wiring.Component):
             **(many if connections > 1 else {"reset": In(1)}),
             "memory": Out(MemoryPort(lanes)),
             **({"fabric": In(stream.Signature(32)), "fabric_done": Out(1)} if fabric else {}),
-            "bus": In(RegisterBus(8 + (connections - 1).bit_length())), "irq": Out(each),
+            "bus": In(paged_bus(connections)), "irq": Out(each),
             "rtr": In(Rtrs(connections)),
         })  # fmt: skip
 

@@ -11,7 +11,7 @@ from open_rnic.rtl.rdma.layouts import ADDRESS_BITS, MemoryPort
 from open_rnic.rtl.rdma.memory_registers import BY_NAME, MEMORY_MAP
 from open_rnic.rtl.rdma.sender import MAX_OUTSTANDING
 from open_rnic.rtl.registers.bank import RegisterBank
-from open_rnic.rtl.registers.bus import RegisterBus
+from open_rnic.rtl.registers.bus import paged_bus
 
 __all__ = ["MemoryWindow"]
 
@@ -51,8 +51,7 @@ class MemoryWindow(wiring.Component):
         self.octets = octets
         self.connections = connections
         super().__init__({
-            "port": In(MemoryPort(lanes)), "main": Out(MemoryPort(lanes)),
-            "bus": In(RegisterBus(8 + (connections - 1).bit_length())),
+            "port": In(MemoryPort(lanes)), "main": Out(MemoryPort(lanes)), "bus": In(paged_bus(connections)),
         })  # fmt: skip
 
     def elaborate(self, platform):

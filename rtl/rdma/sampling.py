@@ -16,7 +16,7 @@ from open_rnic.rtl.rdma.sample_registers import TAKEN
 from open_rnic.rtl.rdma.sample_writer import SampleWriter
 from open_rnic.rtl.rdma.signal_generator import SignalGenerator
 from open_rnic.rtl.rdma.signal_registers import BY_NAME as SIGNAL_REGISTERS
-from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
+from open_rnic.rtl.registers.bus import RegisterBus, connect_pages, paged_bus
 
 __all__ = ["SAMPLE_PAGE", "Sampler", "Samples", "SamplingDatapath", "is_of_samples"]
 
@@ -76,7 +76,7 @@ class Sampler(wiring.Component):
             **{name: members[name] for name in ("port", "main", "work", "done", "tick")},
             **({} if generates else {"samples": members["samples"]}),
             "connection": Out(connection_shape(connections)), "active": Out(1),
-            "bus": In(RegisterBus(8 + (connections - 1).bit_length())), "clear": In(Clear(connections)),
+            "bus": In(paged_bus(connections)), "clear": In(Clear(connections)),
         })  # fmt: skip
 
     def elaborate(self, platform):
