@@ -9,7 +9,6 @@ from open_rnic.rtl.rdma.message_loader import MessageLoader
 from open_rnic.rtl.rdma.read_counter import ReadCounter
 from open_rnic.rtl.rdma.receiver import Note, RdmaReceiver
 from open_rnic.rtl.rdma.regions import RegionTable
-from open_rnic.rtl.rdma.registers import IDENTITY, VERSION
 from open_rnic.rtl.rdma.sender import RdmaSender
 from open_rnic.rtl.rdma.shared_loader import SharedLoader
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
@@ -116,8 +115,6 @@ class EngineBlocks:
         placed, sent = self.receiver.status, self.sender.status
         completions, received = self.completions, registers.RECEIVED
         m.d.comb += [
-            registers.IDENTITY.value.eq(IDENTITY),
-            *registers.show("VERSION", minor=VERSION & 0xFFFF, major=VERSION >> 16),
             *registers.show("CAPABILITIES", **engine.capabilities),
             received.valid.eq(completions.o.valid),
             received.opcode.eq(Mux(completions.o.valid, completions.o.payload.opcode, 0)),
