@@ -13,6 +13,8 @@ __all__ = ["WideReads"]
 class WideReads(wiring.Component):
     """Asks for a wide word once, if its parts are read one after the other in the order of their addresses.
 
+    A part that is read when all words have been given is asked for again, as others may have changed it.
+
     Latency: combinational from ``read`` to ``asks``; 1 cycle from ``gives`` to ``words``. Throughput: a word in each
     cycle.
 
@@ -51,7 +53,7 @@ class WideReads(wiring.Component):
         m.submodules.wide = wide = Fifo(split.bits, self.depth)
         address, part = split(self.read.payload)
 
-        known = Signal()  # the wide word that was asked for last, and its part
+        known = Signal()  # the wide word that was asked for last, and its part; while ``tags`` has it, it is on its way
         latest = Signal(split.address_bits)
         latest_part = Signal(split.part_bits)
         repeats = Signal()
@@ -59,7 +61,7 @@ class WideReads(wiring.Component):
         free = Signal()  # there is room for one more
         moves = Signal()
         m.d.comb += [
-            repeats.eq(known & (latest == address) & (part > latest_part)),
+            repeats.eq(known & tags.o.valid & (latest == address) & (part > latest_part)),
             free.eq(tags.i.ready & (on_way != self.depth)),
             self.asks.valid.eq(self.read.valid & ~repeats & free),
             self.asks.payload.eq(address),
