@@ -83,7 +83,16 @@ def test_the_file_compiles_without_a_warning(compiler, bus, tmp_path):
     ("options", "message"),
     [
         (["--with", "rnic", "--lanes", "2"], "--lanes 2 is not for --with rnic"),
-        (["--with", "rnic", "--memory", "9"], "a memory of 1 lanes must have a power of 2 of octets from 8 on, not 9"),
+        (["--with", "rnic", "--memory", "9"], "memory must be a power of 2 from 128 to 1073741824, not 9"),
+        (["--with", "rnic", "--memory", "0"], "memory must be a power of 2 from 128 to 1073741824, not 0"),
+        (["--with", "rnic", "--memory-bus", "none", "--memory", "0x200000"],
+         "memory must be a power of 2 from 128 to 1048576, not 2097152"),
+        (["--with", "rnic", "--memory-bus", "litedram", "--memory-bits", "0"],
+         "memory_bits must be a power of 2 from 32 to 512, not 0"),
+        (["--with", "rnic", "--memory-bus", "litedram", "--memory-bits", "1048576", "--memory", "1024"],
+         "memory_bits must be a power of 2 from 32 to 512, not 1048576"),
+        *((["--with", "rnic", "--ring", ring], f"ring must be a power of 2 from 2048 to 65536, not {ring}")
+          for ring in ("-5", "0", "1", "100", "1024", "131072")),
         (["--memory-bus", "wishbone"], "--memory-bus wishbone is for --with rnic"),
         (["--with", "rnic", "--memory-bits", "64"], "words of 64 bits are for a memory at LiteDRAM, not on axi4"),
         (["--with", "rnic", "--clock", "50"], "clock must be 1000000 to 1000000000 Hz, not 50"),

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.formats.memory_bus import MemoryBus
 from open_rnic.rtl.lib.buses import AxiStream
 from open_rnic.rtl.lib.ports import expose
+from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.mac.octet_streams import OctetStreams
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.registers import LinkSource
@@ -35,10 +36,10 @@ class PlainRnic(wiring.Component):
     ----------
     clock_hz : frequency of ``clk``
     connections : 1, or a power of 2 up to 64
-    ring : octets of each of a connection's two rings for TCP, a power of 2
-    memory : octets of the memory, a power of 2; addresses are below
+    ring : octets of each of a connection's two rings for TCP, a power of 2 from 2048, which hold a full frame, to 65536
+    memory : octets of the memory, a power of 2 from 128 on; addresses are below
     memory_bus : how it is reached
-    memory_bits : width of a word at LiteDRAM's ports; buses have words of 32 bits
+    memory_bits : width of a word at LiteDRAM's ports, a power of 2 from 32 to 512; buses have words of 32 bits
     samples : whether there is a sample writer
     baud : of the UART
     octet_cycles : of :class:`.OctetStreams`
@@ -71,6 +72,10 @@ class PlainRnic(wiring.Component):
             raise ValueError(f"clock must be 1000000 to 1000000000 Hz, not {clock_hz!r}")
         if not 1 <= baud <= clock_hz // 8:
             raise ValueError(f"baud must be 1 to an eighth of the clock's {clock_hz}, not {baud!r}")
+        check_size("ring", ring, 2048, 1 << 16)  # 65,535 octets are the largest window without scaling
+        # The driver leaves the first 64 octets free.
+        check_size("memory", memory, 128, 1 << 20 if memory_bus is MemoryBus.NONE else 1 << 30)
+        check_size("memory_bits", memory_bits, 32, 512)
         words = {"bits": memory_bits} if memory_bus is MemoryBus.LITEDRAM else {}
         if memory_bits != 32 and not words:
             raise ValueError(f"words of {memory_bits} bits are for a memory at LiteDRAM, not on {memory_bus}")
