@@ -26,7 +26,6 @@ from open_rnic.rtl.memory.ports import Split
 from open_rnic.rtl.memory.sdram import Sdram
 
 HZ = {Kind.SDR: 50_000_000, Kind.DDR3: 75_000_000}  # of boards
-OCTETS = M12L64322A.octets  # the others have more
 KINDS = [M12L64322A, MT41K64M16.simulated]
 WIRE = 1538 / 1448 * 32e-9  # seconds of a word at 1 Gb/s, in full frames with timestamps
 
@@ -136,12 +135,15 @@ class Memory:
 
 @bench(cycles=2_000_000)
 async def random_programs_are_done(dut):
-    lanes = parameter("lanes")
+    lanes, octets = (parameter(each) for each in ("lanes", "octets"))
     await rises_with(RisingEdge(dut.clk), dut.ready)
     memory = Memory(dut, lanes)
+    for at in (octets - 5, 0):  # the end of the memory, and its beginning
+        await memory.write(at, random.randbytes(5))
+    await memory.read([0, octets // memory.size - 1, 1])
     for chance in (0, 0.3):
         memory.pause(chance)
-        places = [random.randrange(OCTETS - 32768) for _ in range(6)]
+        places = [random.randrange(octets - 32768) for _ in range(6)]
         for _ in range(60):
             at = random.choice(places) + random.randrange(64)
             await memory.write(at, random.randbytes(random.choice([1, 3, 8, 60, random.randrange(1, 1500)])))
@@ -153,7 +155,7 @@ async def random_programs_are_done(dut):
                 await reading
                 await memory.taken()
             else:
-                other = random.randrange(OCTETS - 16384, OCTETS - 8192)
+                other = random.randrange(octets - 16384, octets - 8192)
                 await memory.write(other, random.randbytes(random.randrange(1, 3000)))
                 await reading
         await memory.taken()
@@ -187,7 +189,8 @@ async def memory_is_faster_than_a_wire(dut):
 @pytest.mark.parametrize("chip", KINDS, ids=str)
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_random_programs_of_reads_and_writes_are_done(lanes, chip):
-    simulate(functools.partial(Simulated, lanes, chip), random_programs_are_done, parameters={"lanes": lanes})
+    given = {"lanes": lanes, "octets": chip.octets}
+    simulate(functools.partial(Simulated, lanes, chip), random_programs_are_done, parameters=given)
 
 
 @bench(cycles=200_000)
