@@ -265,7 +265,7 @@ async def octets_leave_back_to_back(dut):
         beginners = [end for end, peer in zip(ends, ends[::-1], strict=True) if peer in senders]
         done, kind = "reads", "RDMA Reads"
         for end, n in product(beginners, range(connections)):
-            await end.post(commands.region(SINK, 0, OCTETS, 0, Right.LOCAL_WRITE), n)
+            await end.post(commands.region(SINK, 0, octets, 0, Right.LOCAL_WRITE), n)  # the last octet ends it
     for end in ends:
         end.frames.clear()
     for each in [cocotb.start_soon(end.begin(octets, count, connections, opcode)) for end in beginners]:
