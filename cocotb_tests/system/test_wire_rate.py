@@ -188,12 +188,11 @@ class End:
         for word in words:
             await self.access(1 + connection, RDMA["RDMA_COMMAND"], word)
 
-    async def begin(self, octets, count, connections=1, opcode=Opcode.RDMA_WRITE):
+    async def begin(self, octets, count, connections=1, opcodes=(Opcode.RDMA_WRITE,)):
         """Post RDMA Writes or RDMA Reads of so many octets, on each of these connections in turn."""
-        piece = (0, SINK) if opcode == Opcode.RDMA_READ_REQUEST else (0, octets)
-        for _ in range(count):
-            for connection in range(connections):
-                await self.post(commands.work(opcode, octets, STAG, 0, [piece]), connection)
+        for _, connection, opcode in product(range(count), range(connections), opcodes):
+            piece = (0, SINK) if opcode == Opcode.RDMA_READ_REQUEST else (0, octets)
+            await self.post(commands.work(opcode, octets, STAG, 0, [piece]), connection)
 
     async def put(self, octets):
         """Write the memory from its beginning on."""
@@ -253,24 +252,27 @@ def tcp_octets(frames):
 
 @mac_bench(MICROSECONDS)
 async def octets_leave_back_to_back(dut):
-    """RDMA Writes, or responses to RDMA Reads, leave ``sides``, on all of the connections at once."""
+    """RDMA Writes or Read Responses leave ``sides``, on all of the connections at once.
+
+    With both ``opcodes``, one side writes and reads at once, so RDMA Writes leave it, and Read Responses the other one.
+    """
     one, other = ends = await connected(dut)
     message = random.randbytes(400)
     await one.put(message)
-    octets, connections, opcode = 10 * SEGMENT, parameter("connections"), Opcode(parameter("opcode"))
-    count = -(-12 // connections)
+    octets, connections, kinds = 10 * SEGMENT, parameter("connections"), parameter("kinds")
+    count = -(-(12 if len(kinds) == 1 else OUTSTANDING // 2) // connections)
     senders = [end for end, side in zip(ends, SIDES, strict=True) if side in parameter("sides")]
-    beginners, done, kind = senders, "sent", "RDMA Writes"
-    if opcode == Opcode.RDMA_READ_REQUEST:
-        beginners = [end for end, peer in zip(ends, ends[::-1], strict=True) if peer in senders]
-        done, kind = "reads", "RDMA Reads"
-        for end, n in product(beginners, range(connections)):
-            await end.post(commands.region(SINK, 0, octets, 0, Right.LOCAL_WRITE), n)  # the last octet ends it
+    beginners = {"writes": senders, "reads": [end for end in ends if {one: other, other: one}[end] in senders]}
+    beginners = beginners[kinds[0]] if len(kinds) == 1 else [one]
+    for end, n in product(beginners, range(connections)):
+        await end.post(commands.region(SINK, 0, octets, 0, Right.LOCAL_WRITE), n)  # the last octet of a read ends it
     for end in ends:
         end.frames.clear()
-    for each in [cocotb.start_soon(end.begin(octets, count, connections, opcode)) for end in beginners]:
+    opcodes = [OPCODES[kind] for kind in kinds]
+    for each in [cocotb.start_soon(end.begin(octets, count, connections, opcodes)) for end in beginners]:
         await each
-    for end in beginners:
+    for end, kind in product(beginners, kinds):
+        done = {"writes": "sent", "reads": "reads"}[kind]
         while sum([await end.engine(done, "DONE", n) for n in range(connections)]) < count * connections:
             await ClockCycles(dut.clk, 500)
     await ClockCycles(dut.clk, 20_000)
@@ -283,7 +285,8 @@ async def octets_leave_back_to_back(dut):
         took = (full[-1] - full[skipped]) / (len(full) - 1 - skipped)
         ways = "one way" if len(senders) == 1 else "both ways at once"
         of = "1 connection" if connections == 1 else f"{connections} connections"
-        report(f"  {kind} of {of}, {ways}: a frame in {took:.1f} cycles, {100 * FRAME / took:.2f} % of the rate")
+        rdma = " and ".join(f"RDMA {kind.title()}" for kind in kinds)
+        report(f"  {rdma} of {of}, {ways}: a frame in {took:.1f} cycles, {100 * FRAME / took:.2f} % of the rate")
         assert FRAME / took >= parameter("least")
         assert set(tcp_octets(end.frames).values()) == {1}  # nothing was sent again
     assert [end.discards for end in ends] == [0, 0]
@@ -363,7 +366,9 @@ READS = {13.4: 3000, 16: 3500, 20: 4300}  # ns from a request to its response, b
 
 
 PARTS = "a build of two RNICs; test_rate.py of RDMA and of TCP hold each part to its rate"
+OPCODES = {"writes": Opcode.RDMA_WRITE, "reads": Opcode.RDMA_READ_REQUEST}
 FILLED = [("ab", 4, 0.95), ("ab", 1, 0.97), ("a", 1, 0.98)]
+FILLED_BY = [(each, kinds) for each in FILLED for kinds in (["writes"], ["reads"])] + [(("ab", 1, 0.95), [*OPCODES])]
 
 
 @long(PARTS)
@@ -375,15 +380,15 @@ def test_rdma_writes_fill_the_wire(sides, connections, least, tmp_path):
 
 @long("minutes; test_sdram.py holds the memory to its rate")
 @pytest.mark.parametrize(("chip", "core"), [(M12L16161A, 20), (MT41K256M16.simulated, 13.4)], ids=str)
-@pytest.mark.parametrize("opcode", [Opcode.RDMA_WRITE, Opcode.RDMA_READ_REQUEST], ids=["write", "read"])
-@pytest.mark.parametrize(("sides", "connections", "least"), FILLED)
-def test_rdma_from_sdram_to_sdram_fills_the_wire(sides, connections, least, opcode, chip, core, tmp_path):
+@pytest.mark.parametrize(("filled", "kinds"), FILLED_BY)
+def test_rdma_from_sdram_to_sdram_fills_the_wire(filled, kinds, chip, core, tmp_path):
     """At the clock of boards, with the SDRAM of a 5A-75B, and of an ECPIX-5."""
-    fill(sides, tmp_path, least, 16384 // connections, core, connections, chip, opcode)
+    sides, connections, least = filled
+    fill(sides, tmp_path, least, 16384 // connections, core, connections, chip, kinds)
 
 
-def fill(sides, folder, least, ring=16384, core=16, connections=1, chip=None, opcode=Opcode.RDMA_WRITE):
-    parameters = {"sides": sides, "least": least, "opcode": int(opcode)}
+def fill(sides, folder, least, ring=16384, core=16, connections=1, chip=None, kinds=("writes",)):
+    parameters = {"sides": sides, "least": least, "kinds": list(kinds)}
     run(octets_leave_back_to_back, folder, ring, core, connections, parameters, chip=chip)
 
 
