@@ -21,6 +21,7 @@ from open_rnic.rtl.net.sender import Sender
 __all__ = ["Net"]
 
 _SEGMENTS = 1024  # words: at least two full segments with their sources and lengths
+_FRAMES = 1024  # words: two full frames, and short ones between them
 
 
 class Net(wiring.Component):
@@ -57,7 +58,7 @@ class Net(wiring.Component):
 
     def __init__(self, *, udp_ports: Iterable[int] = (), entries: int = 8, unit: int = UNIT):
         self.receiver = Receiver(tcp_words=_SEGMENTS, udp_words=SLOT, icmp_words=SLOT, udp_ports=udp_ports)
-        self.sender = Sender(SLOT, has_udp=bool(self.receiver.udp_ports), entries=entries, unit=unit)
+        self.sender = Sender(_FRAMES, has_udp=bool(self.receiver.udp_ports), entries=entries, unit=unit)
         super().__init__({
             "rx_frames": In(stream.Signature(Frame())),
             "tx_frames": Out(packet(1)),
@@ -83,7 +84,7 @@ class Net(wiring.Component):
         m.submodules.classifier = classifier = Classifier()
         m.submodules.segments = segments = PacketFifo(_SEGMENTS)
         m.submodules.echoes = echoes = PacketSlots(1)
-        m.submodules.frames = frames = PacketSlots(2)
+        m.submodules.frames = frames = PacketFifo(_FRAMES)
         m.submodules.segment_delivery = segment_delivery = SegmentDelivery()
 
         wiring.connect(m, wiring.flipped(self.rx_frames), receiver.frames)

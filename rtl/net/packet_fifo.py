@@ -10,6 +10,8 @@ from open_rnic.rtl.net.packet_memory import OutputRegister, PacketMemory, Packet
 
 __all__ = ["PacketFifo"]
 
+_SOON = 352  # words, of 380 in a full frame
+
 
 class PacketFifo(wiring.Component):
     """A queue in memory, into which packets are written in any order of their words.
@@ -25,13 +27,16 @@ class PacketFifo(wiring.Component):
     i : In, signature :class:`PacketWriter`
     o : Out, stream of :class:`.Packet`
         The words of the packets, as written. They cannot be recognised as packets unless a word has ``last``.
+    soon : Out, 1 bit
+        Fewer than 352 words of the packets in the queue have not been read. The wire takes as long for so many as a
+        full frame takes to be built.
 
     """
 
     def __init__(self, depth: int):
         check_depth(depth)
         self.depth = depth
-        super().__init__({"i": In(PacketWriter(depth)), "o": Out(stream.Signature(Packet(1)))})
+        super().__init__({"i": In(PacketWriter(depth)), "o": Out(stream.Signature(Packet(1))), "soon": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -44,7 +49,10 @@ class PacketFifo(wiring.Component):
         ahead = Signal(bits)  # distance from the next word to be read
         fetched = Signal(bits)
         more = Signal()
+        left = Signal(bits)  # words of packets that have not been read
         m.d.comb += [
+            left.eq(begin - fetched),
+            self.soon.eq(left < _SOON),
             target.eq(begin + self.i.place),
             ahead.eq(target - fetched),
             self.i.fits.eq(~ahead[-1]),

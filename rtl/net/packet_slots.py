@@ -29,8 +29,6 @@ class PacketSlots(wiring.Component):
     i : In, signature :class:`.PacketWriter`
     o : Out, stream of :class:`.Packet`
         The packets. The last word that was written of each must have ``last``.
-    soon : Out, 1 bit
-        There is no packet, or only one, which is shorter than 256 words or of which 32 words have been read.
 
     """
 
@@ -41,7 +39,7 @@ class PacketSlots(wiring.Component):
         self.slots = slots
         self.words = words
         super().__init__({
-            "i": In(PacketWriter(words)), "o": Out(stream.Signature(Packet(1))), "soon": Out(1),
+            "i": In(PacketWriter(words)), "o": Out(stream.Signature(Packet(1))),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -53,11 +51,9 @@ class PacketSlots(wiring.Component):
         fetched = Signal(range(self.slots))  # the slot of the packet that is being read
         full = Signal(self.slots)
         place = Signal(range(self.words))
-        short = Signal()  # the packet that was written last
         more = Signal()
         ends = Signal()
         m.d.comb += [
-            self.soon.eq(~full.all() & (~full.any() | place[5:].any() | short)),
             self.i.fits.eq(~full.bit_select(written, 1)),
             memory.write_address.eq(Cat(self.i.place, written) if self.slots > 1 else self.i.place),
             memory.word.eq(self.i.word),
@@ -76,6 +72,5 @@ class PacketSlots(wiring.Component):
         with m.Elif(memory.read):
             m.d.sync += place.eq(place + 1)
         with m.If(self.i.commit):
-            m.d.sync += short.eq(~self.i.place[8:].any())
             m.d.sync += [full.bit_select(written, 1).eq(1), written.eq(written + (self.slots > 1))]
         return m
