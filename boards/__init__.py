@@ -57,6 +57,6 @@ def find_rnic(place: str) -> Ethernet:
         raise ValueError(f"the netlist of {name} cannot be simulated: its FPGA is no ECP5")
     if len(connections) > 1 or (connections and connections[0] not in map(str, CONNECTIONS)):
         known = f"{', '.join(map(str, CONNECTIONS[:-1]))} or {CONNECTIONS[-1]}"
-        raise ValueError(f"an RNIC has {known} connections, not {':'.join(connections)!r}")
+        raise ValueError(f"a board is BOARD[:N][:{SDRAM}|:{NETLIST}] with N {known}, not {place!r}")
     sized: Ethernet = board.sized(*map(int, connections), in_sdram=in_sdram).ethernet
     return sized

@@ -10,6 +10,7 @@ from open_rnic.boards.core import Core
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.rgmii import RgmiiDelays
 from open_rnic.rtl.memory.chips import Chip, Kind
+from open_rnic.rtl.tcp.send_ring import ROOM
 
 __all__ = ["LEAST_PERIOD", "Board", "Core", "Ethernet", "Interface"]
 
@@ -46,7 +47,8 @@ class Ethernet:
     connections : number of connections
     memory : octets of memory for the RDMA engine, a power of 2
     ring : the most octets of each of a connection's two rings for TCP, a power of 2
-    rings : octets of block RAM for the rings of all connections in each direction, which they share equally
+    rings : octets of block RAM for the rings of all connections in each direction, which they share equally; more if a
+        ring had no room for a packet
     samples : whether there is a sample writer, with a signal generator
     sdram : the SDRAM of the board, on the platform's resource "sdram", or "ddr3"
     in_sdram : whether the RDMA engine's memory is all of the SDRAM, and no block RAM
@@ -80,7 +82,7 @@ class Ethernet:
 
     def ring_of(self, connections: int) -> int:
         """Return the octets of each ring of each of this number of connections."""
-        return min(self.ring, self.rings // min(connections, INSIDE))
+        return max(ROOM, min(self.ring, self.rings // min(connections, INSIDE)))
 
     def sized(
         self, connections: int | None = None, memory: int | None = None, samples: bool | None = None,
@@ -189,7 +191,8 @@ class Board:
         in_sdram: bool = False,
     ) -> "Board":  # fmt: skip
         """Return the board with an RNIC of another size: see :meth:`Ethernet.sized`; ValueErrors name the board."""
-        self.check(Core.RNIC)
+        if self.ethernet is None:
+            raise ValueError(f"{self.name} has no Ethernet that an RNIC could use")
         try:
             return replace(self, ethernet=self.ethernet.sized(connections, memory, samples, in_sdram))
         except ValueError as problem:

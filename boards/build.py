@@ -32,6 +32,7 @@ _RESULT = "result.json"
 _SEEDS = (1, 2, 3)
 _CONNECTIONS = (1, 2, 4, 8, 16)  # of an Rnic
 _MEMORY = range(1 << 10, (1 << 20) + 1)  # octets
+_BLOCK_RAM = {"-25F-": 112, "-45F-": 216, "-85F-": 416, "xc7a35t": 200}  # KiB, by a part of the FPGA's name
 
 
 class BuildError(Exception):
@@ -130,16 +131,7 @@ def build(
         raise ValueError(f"the whole RNIC is 1 lane wide, not {lanes}: choose --core mpa or rdma for another width")
     if lanes not in board.widths:
         raise ValueError(f"{name} has room for lanes {', '.join(map(str, board.widths))}, not {lanes}")
-    in_sdram = memory == SDRAM
-    chosen = {"connections": connections, "memory": memory, "samples": samples}
-    if changes := {option: value for option, value in chosen.items() if value is not None}:
-        if core is not Core.RNIC or board.ethernet is None:
-            raise ValueError(f"{' and '.join(changes)} are for the whole RNIC, not for --core {core}")
-        if connections is not None and connections not in _CONNECTIONS:
-            raise ValueError(f"connections must be one of {', '.join(map(str, _CONNECTIONS))}, not {connections}")
-        if memory is not None and not in_sdram and (memory not in _MEMORY or memory.bit_count() != 1):
-            raise ValueError(f"memory must be a power of 2, {_MEMORY[0]} to {_MEMORY[-1]} octets, not {memory}")
-        board = board.sized(connections, None if in_sdram else memory, samples, in_sdram)
+    board = _sized(board, core, connections, memory, samples)
     if baud is not None:
         fastest = board.clocks(core)["sync"] // LEAST_PERIOD
         if not SLOWEST <= baud <= fastest:
@@ -157,6 +149,41 @@ def build(
         stage(f"too slow with seed {each}: {', '.join(result.slow)}")
     (folder / _RESULT).write_text(json.dumps(asdict(result), indent=1) + "\n")
     return result
+
+
+def _sized(
+    board: Board, core: Core, connections: int | None, memory: int | Literal["sdram"] | None, samples: bool | None
+) -> Board:
+    """Return the board with an RNIC of this size; raises ValueError if there cannot be one."""
+    options = {
+        "--connections": connections, "--memory": memory, "--samples" if samples else "--no-samples": samples
+    }  # fmt: skip
+    given = [name if isinstance(value, bool) else f"{name} {value}" for name, value in options.items()
+             if value is not None]  # fmt: skip
+    if not given:
+        return board
+    are_for = f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for a whole RNIC"
+    if board.ethernet is None:
+        raise ValueError(f"{are_for}, and {board.name} has no Ethernet that one could use")
+    if core is not Core.RNIC:
+        raise ValueError(f"{are_for}, not for --core {core}")
+    if connections is not None and connections not in _CONNECTIONS:
+        raise ValueError(f"connections must be one of {', '.join(map(str, _CONNECTIONS))}, not {connections}")
+    if memory == SDRAM:
+        return board.sized(connections, None, samples, in_sdram=True)
+    or_sdram = "" if board.ethernet.sdram is None else f", or {SDRAM}, which has {board.ethernet.sdram.octets}"
+    if memory is not None and (memory not in _MEMORY or memory.bit_count() != 1):
+        least, most = _MEMORY[0], _MEMORY[-1]
+        raise ValueError(f"memory must be a power of 2, {least} to {most} octets{or_sdram}, not {memory}")
+    port = board.sized(connections, memory, samples).ethernet
+    rings = 2 * port.connections * port.ring_of(port.connections)
+    [there] = [kib << 10 for part, kib in _BLOCK_RAM.items() if part in board.part]
+    if port.memory + rings > there:
+        raise ValueError(
+            f"{board.name} has {there} octets of block RAM, too few for {port.memory} of memory and {rings} of rings "
+            f"of TCP: choose less --memory{or_sdram}"
+        )
+    return replace(board, ethernet=port)
 
 
 def _make(

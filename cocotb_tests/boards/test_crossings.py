@@ -24,6 +24,7 @@ from open_rnic.boards.crossings import (
 )
 from open_rnic.boards.top import _add_clocks, _add_sdram
 from open_rnic.cocotb_tests.plugins.lengths import long, shortened
+from open_rnic.host_driver.tools import cli
 from open_rnic.host_driver.tools.cli.crossings import tables
 from open_rnic.rtl.mac.clock_exchange import Exchange
 from open_rnic.rtl.mac.events import EventCrossing
@@ -225,6 +226,19 @@ def test_each_crossing_of_a_board_is_safe_and_in_the_docs(name):
 @pytest.mark.parametrize("name", ["colorlight_i5", "ecpix5", "versa_ecp5"])
 def test_each_crossing_of_a_board_with_sdram_is_safe_and_in_the_docs(name):
     crossings_are_safe_and_in_the_docs(with_sdram(name))
+
+
+@pytest.mark.parametrize(("board", "message"), [
+    ("ulx3s", "ulx3s has no Ethernet that an RNIC could use"),
+    ("colorlight_i5", "SDRAM needs LiteDRAM: run pip install '.[litex]'"),
+])  # fmt: skip
+def test_sdram_that_is_not_there_and_a_missing_package_are_reported_in_one_line(board, message, monkeypatch, capsys):
+    def lacks(*_):
+        raise ValueError("SDRAM needs LiteDRAM: run pip install '.[litex]'")
+
+    monkeypatch.setattr("open_rnic.boards.crossings.find_crossings", lacks)
+    assert cli.run(["crossings", board, "--memory", "sdram"]) == 2
+    assert capsys.readouterr().err == f"rnic: {message}\n"
 
 
 def crossings_are_safe_and_in_the_docs(board):

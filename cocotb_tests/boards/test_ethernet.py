@@ -9,7 +9,7 @@ import pytest
 from amaranth.build import Subsignal
 from amaranth.hdl import ClockDomain, Module
 
-from open_rnic.boards import BOARDS, find
+from open_rnic.boards import BOARDS, CONNECTIONS, find
 from open_rnic.boards.board import Core, Interface
 from open_rnic.boards.build import BuildError, Result, _nets, build
 from open_rnic.boards.clock import PLLS, ecp5_pll
@@ -21,6 +21,7 @@ from open_rnic.host_driver.tools.cli import run
 from open_rnic.host_driver.tools.static_address import StaticAddress
 from open_rnic.rtl.mac.rgmii import RgmiiAdapter, RgmiiDelays
 from open_rnic.rtl.tcp.config import Station
+from open_rnic.rtl.tcp.send_ring import ROOM
 
 WITH_ETHERNET = [name for name in BOARDS if find(name).ethernet]
 
@@ -52,6 +53,11 @@ def pins_of(resource):
         for each in part.ios if isinstance(part, Subsignal) else [part]:
             found[part.name.replace("ctrl", "ctl") if isinstance(part, Subsignal) else ""] = each
     return found
+
+
+@pytest.mark.parametrize("name", WITH_ETHERNET)
+def test_a_packet_has_room_in_each_ring(name):
+    assert min(find(name).ethernet.ring_of(connections) for connections in CONNECTIONS) >= ROOM
 
 
 @pytest.mark.parametrize("name", WITH_ETHERNET)
@@ -221,9 +227,23 @@ def test_the_address_is_that_of_the_command(monkeypatch, tmp_path):
     (["ecpix5", "--address", "10.0.0.2/24,10.0.1.1"],
      "--address: the gateway 10.0.1.1 is not another host in 10.0.0.0/24"),
     (["ulx3s", "--address", "10.0.0.2/24"], "--address 10.0.0.2/24 needs --core rnic: mpa has no address"),
-    (["ulx3s", "--connections", "2"], "connections are for the whole RNIC, not for --core mpa"),
-    (["ulx3s", "--memory", "4096", "--samples"], "memory and samples are for the whole RNIC, not for --core mpa"),
-    (["ecpix5", "--memory", "4097"], "memory must be a power of 2, 1024 to 1048576 octets, not 4097"),
+    *(([board, "--memory", "sdram"],
+       f"--memory sdram is for a whole RNIC, and {board} has no Ethernet that one could use\n")
+      for board in ("ulx3s", "orangecrab", "tang_primer_20k", "ice40_hx8k")),
+    (["ulx3s", "--memory", "4096", "--samples"],
+     "--memory 4096 and --samples are for a whole RNIC, and ulx3s has no Ethernet that one could use\n"),
+    (["ecpix5", "--core", "mpa", "--connections", "2"], "--connections 2 is for a whole RNIC, not for --core mpa\n"),
+    (["colorlight_5a75b", "--memory", "SDRAM"],
+     "Invalid value for '--memory': 'SDRAM' is neither a number of octets nor sdram\n"),
+    (["arty_a7", "--memory", "4097"], "memory must be a power of 2, 1024 to 1048576 octets, not 4097\n"),
+    (["colorlight_5a75b", "--memory", "4194304"],
+     "memory must be a power of 2, 1024 to 1048576 octets, or sdram, which has 4194304, not 4194304\n"),
+    (["colorlight_5a75b", "--memory", "1048576"],
+     "colorlight_5a75b has 114688 octets of block RAM, too few for 1048576 of memory and 32768 of rings of TCP: "
+     "choose less --memory, or sdram, which has 4194304\n"),
+    (["arty_a7", "--memory", "262144", "--connections", "16"],
+     "arty_a7 has 204800 octets of block RAM, too few for 262144 of memory and 65536 of rings of TCP: "
+     "choose less --memory\n"),
     (["ecpix5", "--connections", "3"], "connections must be one of 1, 2, 4, 8, 16, not 3"),
     (["ulx3s", "--core", "rnic"], "ulx3s has no Ethernet that an RNIC could use: choose --core mpa"),
     (["ecpix5", "--lanes", "2"], "the whole RNIC is 1 lane wide, not 2: choose --core mpa or rdma for another width"),

@@ -76,6 +76,11 @@ async def test_a_simulated_board_with_ddr3_sdram_connects_and_its_memory_is_writ
         await memory_is_written_and_read(board, twin)
 
 
+def test_sdram_is_named_if_the_name_behind_a_board_is_wrong():
+    with pytest.raises(ValueError, match=r"^a board is BOARD\[:N\]\[:sdram\|:netlist\] with N .*, not 'ecpix5:SDRAM'$"):
+        names.parse("udp:sim:ecpix5:SDRAM")
+
+
 def test_a_board_without_sdram_is_refused_in_one_line(tmp_path):
     name = "arty_a7"
     with pytest.raises(ValueError, match=f"^{name} has no SDRAM that an RNIC could use$"):

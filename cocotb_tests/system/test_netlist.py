@@ -20,6 +20,7 @@ from open_rnic.host_driver.devices.sim.netlist import synthesized
 from open_rnic.host_driver.net.frames import IcmpEcho, Protocol
 
 WIDTHS = {1: 1, 2: 1, 4: 1, 9: 1, 18: 2, 36: 4}  # bits of a word of block RAM, and the parts that are written alone
+FORM = r"a board is BOARD\[:N\]\[:sdram\|:netlist\] with N 1, 2, 4, 8, 16, 32 or 64, not"
 NAMES = [f"{kind}_{width}" for kind in ("checked", "free") for width in WIDTHS]
 PORTS = {"place": In(9), "source": In(9), "given": In(36), "writes": In(4)}
 
@@ -117,8 +118,8 @@ async def test_the_netlist_of_a_board_answers_arp_and_ping_and_connects_and_its_
     ("name", "message"),
     [
         ("arty_a7:netlist", "the netlist of arty_a7 cannot be simulated: its FPGA is no ECP5"),
-        ("colorlight_5a75b:sdram:netlist", "an RNIC has 1, 2, 4, 8, 16, 32 or 64 connections, not 'sdram'"),
-        ("colorlight_5a75b:3:netlist", "an RNIC has 1, 2, 4, 8, 16, 32 or 64 connections, not '3'"),
+        ("colorlight_5a75b:sdram:netlist", f"{FORM} 'colorlight_5a75b:sdram:netlist'"),
+        ("colorlight_5a75b:3:netlist", f"{FORM} 'colorlight_5a75b:3:netlist'"),
     ],
 )
 def test_a_netlist_that_cannot_be_simulated_is_refused(name, message):

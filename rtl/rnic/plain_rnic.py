@@ -19,6 +19,7 @@ from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.rdma.wishbone_memory import WishboneMemory
 from open_rnic.rtl.rnic.whole_rnic import WholeRnic
 from open_rnic.rtl.tcp.config import Station
+from open_rnic.rtl.tcp.send_ring import ROOM
 
 __all__ = ["PlainRnic"]
 
@@ -72,7 +73,7 @@ class PlainRnic(wiring.Component):
             raise ValueError(f"clock must be 1000000 to 1000000000 Hz, not {clock_hz!r}")
         if not 1 <= baud <= clock_hz // 8:
             raise ValueError(f"baud must be 1 to an eighth of the clock's {clock_hz}, not {baud!r}")
-        check_size("ring", ring, 2048, 1 << 16)  # 65,535 octets are the largest window without scaling
+        check_size("ring", ring, ROOM, 1 << 16)  # 65,535 octets are the largest window without scaling
         # The driver leaves the first 64 octets free.
         check_size("memory", memory, 128, 1 << 20 if memory_bus is MemoryBus.NONE else 1 << 30)
         check_size("memory_bits", memory_bits, 32, 512)

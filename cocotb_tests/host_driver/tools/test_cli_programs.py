@@ -4,7 +4,7 @@ import asyncio
 import re
 import signal
 import struct
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import pytest
@@ -17,7 +17,9 @@ from open_rnic.host_driver.mpa.negotiation import Config
 from open_rnic.host_driver.rdma.perftest import Program
 from open_rnic.host_driver.rdma.samples import SampleReader
 from open_rnic.host_driver.rdma.shared import memory_of, share
-from open_rnic.host_driver.tools.cli.endpoint import serve_all
+from open_rnic.host_driver.tools.cli.common import CommandError
+from open_rnic.host_driver.tools.cli.endpoint import End, serve_all
+from open_rnic.host_driver.tools.cli.memory import _serve
 from open_rnic.host_driver.tools.cli.perftest import ProgramName
 
 
@@ -224,6 +226,19 @@ async def test_memory_of_the_device_itself_is_shared_and_not_copied():
         assert await memory.read() == bytes(995) + b"12345"
 
 
+async def test_more_memory_than_the_device_has_is_refused_before_it_is_announced(capsys):
+    async def opened():
+        return SoftwareDevice(offload=True, octets=32768)
+
+    async def serve(octets):
+        with pytest.raises(CommandError) as caught:
+            await _serve(End("127.0.0.1", 0, Config(rdma.Role.RESPONDER), nullcontext((None, opened))), octets, True)
+        return str(caught.value), capsys.readouterr().out
+
+    message = "--octets 32768: the device has no 32768 consecutive octets of memory left for a buffer"
+    assert await serve(32768) == (message, "")
+
+
 def test_memory_without_octets_is_refused(rnic):
     status, _, err = rnic("memory", "--octets", 0)
     assert (status, err) == (2, f"rnic: --octets must be 1 to {1 << 30}, not 0\n")
@@ -250,7 +265,8 @@ def test_samples_of_a_simulated_device_arrive_in_order_one_peer_after_the_other(
             ["--device", "udp:sim:colorlight_i9", "--transport", "tap:tap0,10.9.0.2/24"],
             "--device udp:sim:colorlight_i9 has no sample writer; simulated and udp:sim:ecpix5 have one",
         ),
-        (["--device", "udp:sim:ecpix5:3"], "an RNIC has 1, 2, 4, 8, 16, 32 or 64 connections, not '3'"),
+        (["--device", "udp:sim:ecpix5:3"],
+         "a board is BOARD[:N][:sdram|:netlist] with N 1, 2, 4, 8, 16, 32 or 64, not 'ecpix5:3'"),
         (["--device", "udp:"], "udp: needs the IPv4 address of a board, as in udp:10.0.0.2, not ''"),
         (
             ["--device", "simulated", "--offload", "none"],

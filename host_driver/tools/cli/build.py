@@ -40,8 +40,11 @@ AddressOption = Annotated[
 ]  # fmt: skip
 
 
-def _memory(text: str) -> int | str:
-    return text if text == SDRAM else whole_number(text)
+def _memory(text: str | int) -> int | str:
+    try:
+        return SDRAM if text == SDRAM else whole_number(text)
+    except typer.BadParameter:
+        raise typer.BadParameter(f"{text!r} is neither a number of octets nor {SDRAM}") from None
 
 
 def build(

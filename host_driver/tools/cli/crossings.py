@@ -57,9 +57,9 @@ def crossings(
     for name in boards or _with(memory, map(find, BOARDS)):
         try:
             board = find(name).sized(in_sdram=True) if memory == SDRAM else find(name)
+            found[name] = find_crossings(board, top(board, board.core, board.width(board.core), None))
         except ValueError as error:
             raise UsageError(str(error)) from None
-        found[name] = find_crossings(board, top(board, board.core, board.width(board.core), None))
     if as_json:
         typer.echo(json.dumps({name: [asdict(each) for each in every] for name, every in found.items()}, indent=1))
     elif markdown:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from open_rnic.host_driver.connection import Address
+    from open_rnic.host_driver.device import Device
     from open_rnic.host_driver.mpa.negotiation import Config, Reason
     from open_rnic.host_driver.mpa.startup_frames import StartupFrame
     from open_rnic.host_driver.rdma import Connection, ConnectionRequest, Listener, MpaConnectionError, Received
@@ -380,9 +381,13 @@ class Talk:
     echo: bool
 
 
-async def prepare(device: OpenDevice) -> None:
-    """Open and close a device once: building a simulation takes time, and must not happen while a peer waits."""
-    await (await device()).close()
+async def prepare(device: OpenDevice, check: Callable[[Device], object] = lambda device: None) -> None:
+    """Open, check and close a device once: building a simulation takes time, and must not happen while a peer waits."""
+    opened = await device()
+    try:
+        check(opened)
+    finally:
+        await opened.close()
 
 
 class Status(IntEnum):
@@ -644,12 +649,17 @@ class End:
     network: AbstractAsyncContextManager[tuple[Tcp, OpenDevice]]
 
     @contextlib.asynccontextmanager
-    async def listening(self, what: str = "listening") -> AsyncIterator[tuple[Listener, Tcp]]:
-        """Listen until the body ends, and say what is where; reports connections that fail before they are requests."""
+    async def listening(
+        self, what: str = "listening", check: Callable[[Device], object] = lambda device: None
+    ) -> AsyncIterator[tuple[Listener, Tcp]]:
+        """Listen until the body ends, and say what is where; reports connections that fail before they are requests.
+
+        ``check`` is called before that with a device like those of connections.
+        """
         from open_rnic.host_driver import rdma
 
         async with self.network as (tcp, device):
-            await prepare(device)
+            await prepare(device, check)
             opening = rdma.listen(self.host, self.port, self.config, device=device, failed=report_failure, tcp=tcp)
             async with await opening as listener:
                 if what:

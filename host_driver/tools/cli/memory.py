@@ -27,6 +27,7 @@ from open_rnic.host_driver.tools.cli.endpoint import (
 from open_rnic.rtl.registers import Role
 
 if TYPE_CHECKING:
+    from open_rnic.host_driver.device import Device
     from open_rnic.host_driver.rdma.memory import DeviceBuffer
 
 _PORT, _OCTETS, _MOST = 7471, 4096, 1 << 30
@@ -55,13 +56,20 @@ def memory(
 async def _serve(end: End, octets: int, once: bool) -> None:
     from open_rnic.host_driver.rdma.shared import memory_of, share
 
-    async with end.listening(f"{octets} octets") as (listener, _):
+    def allocated(device: Device) -> bytearray | DeviceBuffer:
+        try:
+            return memory_of(device, octets)
+        except ValueError as problem:
+            raise CommandError(f"--octets {octets}: {problem}") from None
+
+    def check(device: Device) -> None:
+        if not isinstance(found := allocated(device), bytearray):
+            found.free()
+
+    async with end.listening(f"{octets} octets", check) as (listener, _):
         memory: bytearray | DeviceBuffer | None = None
         async for request in listener:
-            try:
-                memory = memory or memory_of(request.device, octets)
-            except ValueError as problem:
-                raise CommandError(f"--octets {octets}: {problem}") from None
+            memory = memory or allocated(request.device)
             before = bytes(memory) if isinstance(memory, bytearray) else b""
             try:
                 if error := await share(request, memory):
