@@ -273,6 +273,18 @@ class Rgmii:
         self.dut.rx_data.value = up | speed << 1 | full_duplex << 3
 
 
+    async def idle_at_low_power(self, cycles):
+        """Report Low Power Idle between frames, at 1 Gb/s: RX_ER without RX_DV, and 1 in RXD (IEEE 802.3 §35.2.2.9)."""
+        await self.source.wait()
+        await Timer(50 * SCALE, "step")
+        self.dut.rx_data.value = 1
+        for _ in range(cycles):
+            await RisingEdge(self.dut.rx_clk)
+            self.dut.rx_ctl.value = 1
+            await FallingEdge(self.dut.rx_clk)
+            self.dut.rx_ctl.value = 0
+
+
 async def frames_pass_both_ways(core, phy, sizes, preamble=7):
     frames = [random.randbytes(size) for size in sizes]
     for frame in frames:

@@ -139,10 +139,14 @@ async def the_host_reaches_the_phy(dut):
     assert await access(phy=1, register=20) == {"data": 0x1234, "answered": 1}
     assert (await access(phy=2, register=20))["answered"] == 0
     port.mdio.writes.clear()
+    port.connect(Speed.MBIT_1000)
+    await port.until(running=1)
     await registers.write("CONTROL", enable=1, restart_phy=1)
-    await port.until(phy_answers=0)
+    await port.until(phy_answers=0, running=0)
     await port.until(phy_answers=1)
     assert port.mdio.writes == [(1, 0x1C, 0x8C00)]
+    await port.until(running=1)
+    await frames_pass_both_ways(port.core, port.rgmii, [60])
 
 
 @mac_bench(40_000)
@@ -191,6 +195,21 @@ async def a_status_in_band_that_lies_does_no_harm_beside_mdio(dut):
         assert (link["up"], link["speed"], link["full_duplex"]) == (1, Speed.MBIT_1000, 1)
         await port.core.wait(100)
         assert await port.registers.read("IN_BAND") == {"up": up, "speed": speed, "full_duplex": 0}
+        await frames_pass_both_ways(port.core, port.rgmii, [60])
+
+
+@mac_bench(20_000)
+async def low_power_idle_of_the_other_end_is_no_frame_no_error_and_no_state(dut):
+    """A PHY that agrees on EEE by itself reports it between frames."""
+    port = Port(dut)
+    port.connect(Speed.MBIT_1000)
+    await port.until(running=1)
+    for passed in range(3):
+        await port.rgmii.report(1, Speed.MBIT_1000, 1)
+        await port.core.wait(100)
+        await port.rgmii.idle_at_low_power(500)
+        assert await port.registers.read("IN_BAND") == {"up": 1, "speed": Speed.MBIT_1000, "full_duplex": 1}
+        await port.registers.counted(rx_frames=passed, tx_frames=passed)
         await frames_pass_both_ways(port.core, port.rgmii, [60])
 
 
@@ -254,7 +273,9 @@ def run(test, source=LinkSource.MDIO):
 
 @pytest.mark.parametrize("test", [
     frames_pass_while_the_link_is_up, the_host_reaches_the_phy, the_mode_of_the_link_is_followed,
-    a_status_in_band_that_lies_does_no_harm_beside_mdio, a_reset_of_the_core_cuts_frames_and_harms_none_behind,
+    a_status_in_band_that_lies_does_no_harm_beside_mdio,
+    low_power_idle_of_the_other_end_is_no_frame_no_error_and_no_state,
+    a_reset_of_the_core_cuts_frames_and_harms_none_behind,
 ])  # fmt: skip
 def test_port(test):
     run(test)
