@@ -274,15 +274,17 @@ class Rgmii:
 
 
     async def idle_at_low_power(self, cycles):
-        """Report Low Power Idle between frames, at 1 Gb/s: RX_ER without RX_DV, and 1 in RXD (IEEE 802.3 §35.2.2.9)."""
+        """Report Low Power Idle at 1 Gb/s: RX_ER without RX_DV, and 1 in RXD (IEEE 802.3 Table 35-2)."""
         await self.source.wait()
         await Timer(50 * SCALE, "step")
-        self.dut.rx_data.value = 1
+        data, ctl, reported = self.dut.rx_data, self.dut.rx_ctl, level(self.dut.rx_data)
+        await FallingEdge(self.dut.rx_clk)
         for _ in range(cycles):
+            data.value, ctl.value = 1, 0  # at the rising edge
             await RisingEdge(self.dut.rx_clk)
-            self.dut.rx_ctl.value = 1
+            data.value, ctl.value = 0, 1
             await FallingEdge(self.dut.rx_clk)
-            self.dut.rx_ctl.value = 0
+        data.value, ctl.value = reported, 0
 
 
 async def frames_pass_both_ways(core, phy, sizes, preamble=7):

@@ -207,8 +207,10 @@ async def low_power_idle_of_the_other_end_is_no_frame_no_error_and_no_state(dut)
     for passed in range(3):
         await port.rgmii.report(1, Speed.MBIT_1000, 1)
         await port.core.wait(100)
-        await port.rgmii.idle_at_low_power(500)
+        idle = cocotb.start_soon(port.rgmii.idle_at_low_power(1000))
+        await port.core.wait(200)
         assert await port.registers.read("IN_BAND") == {"up": 1, "speed": Speed.MBIT_1000, "full_duplex": 1}
+        await idle
         await port.registers.counted(rx_frames=passed, tx_frames=passed)
         await frames_pass_both_ways(port.core, port.rgmii, [60])
 
