@@ -93,11 +93,14 @@ mutate: setup
 	$(BIN)/python -m open_rnic.cocotb_tests.mutation $(ARGS)
 
 interop-short: CHOICE := --one-of-each
+interop: DROPS := 0 0.01
+interop-short: DROPS := 0.01
 interop interop-short: setup
 	$(BIN)/rnic interop linux -v $(CHOICE)
 	$(BIN)/rnic interop linux -v $(CHOICE) --device udp:sim:ecpix5:4 --drop 0.01 $(PROGRAMS) --case samples-to-guest
 	$(BIN)/rnic interop linux -v $(CHOICE) --device udp:sim:ecpix5 --drop 0.01 --case rdma_ --case samples
-	$(BIN)/rnic interop linux -v --device udp:sim:colorlight_5a75b:sdram --drop 0.01 --case sdram
+	for drop in $(DROPS); do \
+	$(BIN)/rnic interop linux -v --device udp:sim:colorlight_5a75b:sdram --drop $$drop --case sdram || exit 1; done
 
 interop-boards: setup
 	for board in colorlight_5a75b:4 ecpix5:4; do for drop in 0 0.01; do \
