@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from amaranth.lib.wiring import Out
+from liteeth.phy.model import LiteEthPHYModel
 from litex.gen import LiteXModule
-from litex.soc.interconnect import axi, stream
+from litex.soc.interconnect import stream, wishbone
 from litex.soc.interconnect.csr import CSRStatus
-from litex.soc.interconnect.csr_eventmanager import EventManager, EventSourceLevel
 from migen import ClockSignal, If, Instance, ResetSignal, Signal
 
 from open_rnic.host_driver.tools.static_address import StaticAddress
@@ -18,14 +18,9 @@ from open_rnic.rtl.rnic.plain_rnic import PlainRnic
 
 __all__ = ["Rnic", "SdramStart", "add_rnic"]
 
-_CHANNELS = {  # of AXI4: the fields that the master gives, but for addresses, and those that it gets
-    "aw": (("burst", "len", "size", "lock", "prot", "cache", "id"), ()),
-    "w": (("data", "strb", "last"), ()),
-    "b": ((), ("resp", "id")),
-    "ar": (("burst", "len", "size", "lock", "prot", "cache", "id"), ()),
-    "r": ((), ("resp", "data", "last", "id")),
-}
 _OCTET_CYCLES = {25_000_000: 2, 50_000_000: 4}  # MII and RMII, by the frequency of LiteEth's domain eth_tx
+_CYCLES_OF_AN_OCTET = 40 / 125  # of sys, at least: see Mac
+_MOST_MEMORY = 1 << 30
 
 
 class Rnic(LiteXModule):
@@ -38,7 +33,7 @@ class Rnic(LiteXModule):
     ----------
     platform : LiteX's, which gets the Verilog as a source
     phy : a PHY of LiteEth with streams of 8 bits
-    sys_clk_freq : Hz of ``sys``; from 40 MHz on at 1 Gb/s
+    sys_clk_freq : Hz of ``sys``; at least those of 40 MHz at 1 Gb/s
     memory : octets that peers can reach, a power of 2
     base : their address at the bus, a multiple of ``memory``
     ports : two ports of LiteDRAM's crossbar, with words of the controller's width, in place of ``bus``
@@ -50,9 +45,9 @@ class Rnic(LiteXModule):
 
     Attributes
     ----------
-    bus : ``axi.AXIInterface``, a master, for ``soc.bus.add_master``; with ``ports``, None
+    bus : ``wishbone.Interface``, a master, for ``soc.bus.add_master``; with ``ports``, None
     samples : ``stream.Endpoint`` with ``data`` of 32 bits: samples for the :class:`.SampleWriter`, if there is one
-    ev.host : an interrupt: something waits for the RNIC's host
+    irq : 1 bit: something waits for the RNIC's host, which is in the network: no CPU of the SoC could serve it
     hold : 1 bit: the RNIC is in reset
     tick : 1 bit: a pulse each millisecond
     active : 1 bit, for an LED
@@ -63,25 +58,28 @@ class Rnic(LiteXModule):
     def __init__(self, platform, phy, sys_clk_freq: float, *, memory: int, base: int = 0, ports=(),
                  folder: str | Path = "build/rnic", address: str = "10.0.0.2/24", name: str = "rnic",
                  connections: int = 1, ring: int = 1 << 14, samples: bool = True):  # fmt: skip
+        octet_cycles = _OCTET_CYCLES.get(int(phy.tx_clk_freq), 1)
+        least = phy.tx_clk_freq / octet_cycles * _CYCLES_OF_AN_OCTET
+        if sys_clk_freq < least:
+            raise ValueError(f"sys must have {least / 1e6:g} MHz or more for this PHY, not {sys_clk_freq / 1e6:g}")
+        words = {"memory_bus": MemoryBus.WISHBONE}
+        if ports:
+            words = {"memory_bus": MemoryBus.LITEDRAM, "memory_bits": ports[0].data_width}
+        rnic = PlainRnic(
+            clock_hz=int(sys_clk_freq), connections=connections, ring=ring, memory=memory, samples=samples,
+            octet_cycles=octet_cycles, station=StaticAddress.parse(address).station, **words,
+        )  # fmt: skip
         if base % memory:
             raise ValueError(f"the base {base:#x} of the memory must be a multiple of its {memory} octets")
         self.memory = memory
-        self.bus = None if ports else axi.AXIInterface(data_width=32, address_width=32, id_width=1)
+        self.bus = None if ports else wishbone.Interface(data_width=32, address_width=32, addressing="word")
         self.samples = stream.Endpoint([("data", 32)]) if samples else None
         self.hold = Signal()
         self.tick = Signal()
         self.active = Signal()
         self.fault = CSRStatus(description="The bus has answered the RNIC with an error.")
-        self.ev = EventManager()
-        self.ev.host = EventSourceLevel(description="Something waits for the RNIC's host.")
-        self.ev.finalize()
+        self.irq = Signal()
 
-        frequency = int(sys_clk_freq)
-        rnic = PlainRnic(
-            clock_hz=frequency, connections=connections, ring=ring, memory=memory, samples=samples,
-            octet_cycles=_OCTET_CYCLES.get(int(phy.tx_clk_freq), 1), station=StaticAddress.parse(address).station,
-            **({"memory_bus": MemoryBus.LITEDRAM, "memory_bits": ports[0].data_width} if ports else {}),
-        )  # fmt: skip
         source = Path(folder) / f"{name}.v"
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(module(rnic, name, {"with": "rnic", "connections": str(connections)}))
@@ -96,24 +94,18 @@ class Rnic(LiteXModule):
             o_m_axis_tx_tdata=phy.sink.data, o_m_axis_tx_tlast=phy.sink.last, o_m_axis_tx_tvalid=phy.sink.valid,
             i_m_axis_tx_tready=phy.sink.ready,
             i_mdio_i=1, i_uart_rx=1,
-            o_memory_fault=self.fault.status, o_irq=self.ev.host.trigger, o_active=self.active,
+            o_memory_fault=self.fault.status, o_irq=self.irq, o_active=self.active,
             **(self._at_crossbar(ports) if ports else self._on_bus(base)), **(self._sampled() if samples else {}),
         )  # fmt: skip
         self.comb += phy.sink.last_be.eq(phy.sink.last)
 
     def _on_bus(self, base: int) -> dict[str, Signal]:
-        """Return the pins of the RNIC's AXI4."""
-        pins = {}
-        for channel, (given, taken) in _CHANNELS.items():
-            side = getattr(self.bus, channel)
-            pins |= {f"o_m_axi_{channel}{each}": getattr(side, each) for each in given}
-            pins |= {f"i_m_axi_{channel}{each}": getattr(side, each) for each in taken}
-            forth, back = ("o", "i") if given else ("i", "o")
-            pins |= {f"{forth}_m_axi_{channel}valid": side.valid, f"{back}_m_axi_{channel}ready": side.ready}
-        for channel in ("aw", "ar"):
-            pins[f"o_m_axi_{channel}addr"] = place = Signal(32)
-            self.comb += getattr(self.bus, channel).addr.eq(base | place)
-        return pins
+        """Return the pins of the RNIC's Wishbone. LiteX's bus has no bursts by default, so each word is a cycle."""
+        place = Signal(30)
+        self.comb += self.bus.adr.eq(base // 4 | place)
+        pins = {"o_wb_adr": place}
+        pins |= {f"o_wb_{name}": getattr(self.bus, name) for name in ("cyc", "stb", "we", "sel", "dat_w")}
+        return pins | {f"i_wb_{name}": getattr(self.bus, name) for name in ("dat_r", "ack", "err")}
 
     def _at_crossbar(self, ports) -> dict[str, Signal]:
         """Return the pins of the RNIC's two ports of LiteDRAM."""
@@ -184,27 +176,42 @@ def add_rnic(soc, phy, *, memory: int | None = None, **options) -> Rnic:
 
     An SDRAM without an L2 cache is reached at LiteDRAM's crossbar. Any other memory is ``main_ram`` on the SoC's bus: a
     cache must see the RNIC's accesses, too. ``memory`` is the largest power of 2 of octets that fits by default. An SDR
-    SDRAM of a SoC without a CPU is initialised, and the RNIC waits for that.
+    SDRAM of a SoC without a CPU is initialised, and the RNIC waits for that. The PHY's clocks get LiteX's constraints.
     """
     if hasattr(soc, "sdram") and soc.cpu_type is None:
         soc.add_module(name="sdram_start", module=SdramStart(soc.sdram))
     if hasattr(soc, "sdram") and not hasattr(soc, "l2_cache"):
         ports = [soc.sdram.crossbar.get_port() for _ in range(2)]
-        size, place = ports[0].data_width // 8 << ports[0].address_width, {"ports": ports}
+        bits = ports[0].data_width
+        if bits < 32:
+            raise ValueError(f"the SDRAM's words of {bits} bits are too narrow: the RNIC takes words of 32 or more")
+        size, place = bits // 8 << ports[0].address_width, {"ports": ports}
     elif "main_ram" in soc.bus.regions:
         region = soc.bus.regions["main_ram"]
         size, place = region.size, {"base": region.origin}
     else:
-        raise ValueError("the SoC has no main_ram: give it one, as by --integrated-main-ram-size")
-    most = 1 << (size.bit_length() - 1)
-    if memory is not None and memory > most:
+        raise ValueError("the SoC has no main memory; block RAM makes one: --set integrated_main_ram_size=65536")
+    if memory is None:
+        memory = min(1 << (size.bit_length() - 1), _MOST_MEMORY)
+    elif memory > size:
         raise ValueError(f"the SoC's main memory has {size} octets, fewer than {memory}")
-    rnic = Rnic(soc.platform, phy, soc.sys_clk_freq, memory=memory or most, **place, **options)
+    rnic = Rnic(soc.platform, phy, soc.sys_clk_freq, memory=memory, **place, **options)
     soc.add_module(name="rnic", module=rnic)
     if rnic.bus is not None:
         soc.bus.add_master(name="rnic", master=rnic.bus)
     if hasattr(soc, "sdram_start"):
         soc.comb += rnic.hold.eq(~soc.sdram_start.done)
-    if soc.cpu_type is not None:
-        soc.irq.add("rnic", use_loc_if_exists=True)
+    _constrain(soc, phy)
     return rnic
+
+
+def _constrain(soc, phy) -> None:
+    """Give the PHY's clocks the constraints that they would have with LiteX's MAC."""
+    if isinstance(phy, LiteEthPHYModel) or getattr(phy, "model", False):
+        return
+    domains = getattr(phy, "crg", phy)
+    rx, tx = domains.cd_eth_rx.clk, domains.cd_eth_tx.clk
+    clocks = [(rx, phy.rx_clk_freq)] if tx is rx else [(rx, phy.rx_clk_freq), (tx, phy.tx_clk_freq)]
+    for clock, frequency in clocks:
+        soc.platform.add_period_constraint(clock, 1e9 / frequency)
+    soc.platform.add_false_path_constraints(soc.crg.cd_sys.clk, *(clock for clock, _ in clocks))

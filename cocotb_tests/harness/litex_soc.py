@@ -44,6 +44,7 @@ class _Phy(LiteXModule):
     """Streams at the SoC's pins, as a PHY of LiteEth has them."""
 
     tx_clk_freq = rx_clk_freq = 125e6
+    model = True
 
     def __init__(self, platform):
         self.crg = LiteXModule()
@@ -78,7 +79,7 @@ class Soc(SoCCore):
         words = [int.from_bytes(program[at : at + 4], "little") for at in range(0, len(program), 4)]
         super().__init__(
             platform, 62_500_000, cpu_type="vexriscv" if program else None, integrated_main_ram_size=octets, ident="",
-            with_uart=False, with_timer=False, with_ctrl=False, bus_standard=bus_standard,
+            with_uart=False, with_timer=bool(program), with_ctrl=False, bus_standard=bus_standard,
             integrated_rom_size=max(len(program), 4) if program else 0, integrated_rom_init=words,
         )  # fmt: skip
         if not octets:
