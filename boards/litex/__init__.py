@@ -184,7 +184,7 @@ def add_rnic(soc, phy, *, memory: int | None = None, **options) -> Rnic:
         ports = [soc.sdram.crossbar.get_port() for _ in range(2)]
         bits = ports[0].data_width
         if bits < 32:
-            raise ValueError(f"the SDRAM's words of {bits} bits are too narrow: the RNIC takes words of 32 or more")
+            raise ValueError(f"the SDRAM's words of {bits} bits are too narrow without a CPU's cache: --cpu-type NAME")
         size, place = bits // 8 << ports[0].address_width, {"ports": ports}
     elif "main_ram" in soc.bus.regions:
         region = soc.bus.regions["main_ram"]

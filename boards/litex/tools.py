@@ -49,7 +49,8 @@ def tools(folder: Path, *, for_risc_v: bool):
     script = rf"hierarchy -top \2\nproc -norom\n{ABC9}\nsynth_ecp5 -nowidelut \1-top \2".replace("&", r"\&")
     edit = rf"s#$PWD/##g; s#^synth_ecp5 \(.*\)-top \([^ ]*\)#{script}#"
     before = {"yosys": f"for each; do case $each in *.ys) sed -i {_quoted(edit)} $each;; esac; done\n"}
-    options = {"nextpnr-ecp5": f"{ECP5_TIMING} {_GIVE_UP} --report {REPORT}"}
+    options = {name: f"{_GIVE_UP} --report {REPORT}" for name in _TOOLS if name.startswith("nextpnr-")}
+    options["nextpnr-ecp5"] += f" {ECP5_TIMING}"
     scripts = {
         name: f'{before.get(name, "")}exec {here}/yowasp-{name} {options.get(name, "")} "$@"\n'
         for name in _TOOLS if (here / f"yowasp-{name}").exists()

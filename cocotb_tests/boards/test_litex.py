@@ -1,9 +1,11 @@
 """The RNIC in a SoC of LiteX: its main memory is what a peer reaches, and what the SoC's bus reads."""
 
 import asyncio
+import os
 import random
 import struct
 import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,20 +31,123 @@ WORDS = 64  # of a trace
     ("arguments", "message"),
     [
         (["nowhere"], "litex-boards has no target 'nowhere'"),
-        (["colorlight_5a_75b", "--set", "colour=red"], "the target colorlight_5a_75b has no parameter 'colour'"),
+        (["colorlight_5a_75b", "--set", "revision"], "--set takes NAME=VALUE, not 'revision'"),
         (
-            ["colorlight_5a_75b", "--memory", str(1 << 23)],
-            "the SoC's main memory has 4194304 octets, fewer than 8388608",
+            ["colorlight_5a_75b", "--set", "csr_data_width=7"],
+            "colorlight_5a_75b: its target in litex-boards fails with cpu_type=None, board=5a-75b, revision=7.0, "
+            "sys_clk_freq=50000000.0, csr_data_width=7: SoCError",
         ),
-        (["radiona_ulx3s"], "the target radiona_ulx3s has no Ethernet"),
-        (["20k"], "litex-boards has several targets '20k': sipeed_tang_nano_20k, sipeed_tang_primer_20k"),
-        (["ecpix5"], "DDR3 needs a CPU to initialise it: --cpu-type vexriscv"),
-        (["ecpix5", "--cpu-type", "vex"], "LiteX has no CPU 'vex'"),
     ],
 )
 def test_what_cannot_be_is_named_in_a_line(arguments, message, tmp_path):
     done = rnic(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f"rnic: {message}")
+
+
+@pytest.mark.parametrize(
+    ("board", "given", "message"),
+    [
+        ("colorlight_5a75b", {}, "litex-boards has no target 'colorlight_5a75b'; there is colorlight_5a_75b"),
+        ("ecpix", {}, "litex-boards has no target 'ecpix'; there is lambdaconcept_ecpix5"),
+        ("20k", {}, "litex-boards has several targets '20k': sipeed_tang_nano_20k, sipeed_tang_primer_20k"),
+        ("radiona_ulx3s", {}, "the target radiona_ulx3s has no Ethernet"),
+        ("ecpix5", {}, "DDR3 needs a CPU to initialise it: --cpu-type vexriscv"),
+        ("colorlight_5a_75b", {"colour": "red"}, "the target colorlight_5a_75b has no parameter 'colour'"),
+        ("colorlight_5a_75b", {"self": "1"}, "the target colorlight_5a_75b has no parameter 'self'"),
+        ("colorlight_5a_75b", {"sys_clk_freq": "abc"}, "sys_clk_freq is a number, not 'abc'"),
+        ("colorlight_5a_75b", {"with_etherbone": "3"}, "with_etherbone is true or false, not '3'"),
+        ("colorlight_5a_75b", {"with_etherbone": "true"},
+         "colorlight_5a_75b: Etherbone and the RNIC cannot share a PHY: leave out with_etherbone"),
+        ("colorlight_5a_75b", {"sys_clk_freq": "20e6"}, "sys must have 40 MHz or more for this PHY, not 20"),
+        *(("colorlight_5a_75b", {name: text},
+           f"colorlight_5a_75b: its target in litex-boards fails with .*, {name}=.*: .*Error")
+          for name, text in (("eth_phy", "7"), ("sdram_rate", "5:1"), ("integrated_main_ram_size", "5"))),
+        *(("colorlight_5a_75b", {"sys_clk_freq": text}, "its target in litex-boards fails with .*, sys_clk_freq=.*: ")
+          for text in ("0", "nan", "inf", "1e12")),
+        ("colorlight_5a_75x", {}, "colorlight_5a_75x: its target .*: TypeError: .*'board' and 'revision'"),
+        ("qmtech_xc7a35t", {}, "qmtech_xc7a35t: its target .*: ConstraintError: Resource not found: eth_clocks"),
+        ("terasic_deca", {}, "the SoC has no main memory; block RAM makes one: --set integrated_main_ram_size=65536"),
+        ("terasic_de2_115", {}, "the SDRAM's words of 16 bits are too narrow without a CPU's cache"),
+    ],
+)  # fmt: skip
+def test_a_target_that_cannot_have_an_rnic_says_why(board, given, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        soc_of(board, tmp_path, given=given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cpu_type": "vex"}, "LiteX has no CPU 'vex'"),
+        ({"cpu_type": "zynq7000"}, "ecpix5: its target .* fails with cpu_type=zynq7000, .*: ConstraintError"),
+        ({"cpu_type": "vexriscv", "memory": 1 << 30}, "the SoC's main memory has 536870912 octets, fewer than 1073"),
+    ],
+)
+def test_a_cpu_or_a_memory_that_the_soc_cannot_have_is_named(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        soc_of("ecpix5", tmp_path, **options)
+
+
+def test_a_missing_package_is_named_with_the_way_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "litespi", None)
+    for board in ("colorlight_i5", "colorlight_i9"):
+        with pytest.raises(ImportError, match="needs the Python package litespi: run pip install litespi==2024"):
+            soc_of(board, tmp_path)
+
+
+@pytest.fixture
+def no_verilog(monkeypatch):
+    """The RNIC's Verilog takes seconds."""
+    for name in "PlainRnic", "module":
+        monkeypatch.setattr(f"open_rnic.boards.litex.{name}", lambda *_, **__: "")
+
+
+@pytest.mark.usefixtures("no_verilog")
+def test_a_text_becomes_what_the_parameter_is(tmp_path):
+    soc = soc_of("colorlight_5a_75b", tmp_path, given={"revision": "8.0", "sys_clk_freq": "45e6", "l2_size": "0x1000"})
+    assert soc.platform.revision == "8.0"
+    assert soc.sys_clk_freq == 45_000_000
+
+
+@pytest.mark.usefixtures("no_verilog")
+@pytest.mark.parametrize(
+    ("board", "revision", "frequency"),
+    [("colorlight_5a_75b", "7.0", 50e6), ("5a_75e", "7.1", 50e6), ("mozart_ml1", "v0", 48e6)],
+)
+def test_a_target_has_its_own_revision_and_is_not_too_fast(board, revision, frequency, tmp_path):
+    soc = soc_of(board, tmp_path)
+    assert soc.platform.revision == revision
+    assert soc.sys_clk_freq == frequency
+
+
+@pytest.mark.usefixtures("no_verilog")
+def test_the_clocks_of_the_phy_have_the_constraints_of_litexs_mac(tmp_path):
+    soc = soc_of("colorlight_5a_75b", tmp_path)
+    sys, rx, tx = soc.crg.cd_sys.clk, soc.ethphy.crg.cd_eth_rx.clk, soc.ethphy.crg.cd_eth_tx.clk
+    asked = [(text, args["clk"]) for text, args in soc.platform.constraint_manager.platform_commands if args]
+    assert [text.split()[-2] for text, clock in asked if clock is rx or clock is tx] == ["125.0", "125.0"]
+    assert {frozenset(map(id, pair)) for pair in soc.platform.toolchain.false_paths} >= {
+        frozenset(map(id, pair)) for pair in ((sys, rx), (sys, tx), (rx, tx))
+    }
+
+
+def soc_of(board, folder, *, cpu_type=None, given=(), **options):
+    from open_rnic.boards.litex.build import make
+
+    return make(board, cpu_type=cpu_type, folder=folder, given=dict(given), rnic=options)
+
+
+def test_a_tool_without_a_report_that_is_read_is_said(tmp_path, monkeypatch):
+    tool = tmp_path / "bin" / "vivado"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    done = rnic("digilent_nexys4", "--build", "--out", ".", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith("no report of nextpnr to read cells and clocks from")
+    constraints = (tmp_path / "gateware" / "digilent_nexys4.xdc").read_text()
+    assert "create_clock -name eth_rx_clk -period 20.0" in constraints
 
 
 def test_the_files_of_a_board_without_a_cpu_have_its_sdram_as_the_memory(tmp_path):

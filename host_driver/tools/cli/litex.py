@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from open_rnic.host_driver.lib.optional_packages import need
 from open_rnic.host_driver.tools.cli.build import ADDRESS, AddressOption, clock_text, show_cells
 from open_rnic.host_driver.tools.cli.common import CommandError, UsageError, whole_number
-
-
-def _value(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return {"true": True, "false": False}.get(text.lower(), text)
 
 
 def litex(
@@ -63,19 +54,22 @@ def litex(
         need("cpu")
     from open_rnic.boards.litex.build import build as build_soc
     from open_rnic.boards.litex.build import make
+    from open_rnic.host_driver.devices.sim.build import BuildError
 
     folder = out or Path("build/litex") / board
-    given = dict(each.partition("=")[::2] for each in settings or [])
+    for each in settings or []:
+        if "=" not in each:
+            raise UsageError(f"--set takes NAME=VALUE, not {each!r}")
     try:
         soc = make(
             board, cpu_type=None if cpu_type == "None" else cpu_type, folder=folder / "gateware",
-            given={name: _value(text) for name, text in given.items()},
+            given=dict(each.split("=", 1) for each in settings or []),
             rnic={"connections": connections, "ring": ring, "memory": memory, "address": str(address or ADDRESS)},
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from None
-    except ImportError as error:  # of the Verilog of a CPU
-        raise CommandError(f"{board}: {str(error).splitlines()[0]}") from None
+    except (ImportError, BuildError) as error:
+        raise CommandError(f"{board}: {error}") from None
     try:
         report = build_soc(soc, folder, run=build)
     except OSError as error:
@@ -86,6 +80,8 @@ def litex(
             typer.echo(f"clock {name}: {clock_text(*each)}")
         if report.slow:
             raise CommandError(f"{board}: too slow: {', '.join(report.slow)}")
+    elif build:
+        typer.echo("no report of nextpnr to read cells and clocks from: see those of the tool for this FPGA")
     main = soc.bus.regions.get("main_ram")
     place = f", from {main.origin:#x} on" if main else ""
     typer.echo(f"peers reach {soc.rnic.memory} octets of the main memory{place}")
