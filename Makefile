@@ -15,6 +15,7 @@
 # make coverage: set everything up, run what collects functional coverage, and put its table into docs/testing.md.
 # make mutate: set everything up, and try tests and proofs on 500 mutants of the RTL; ARGS=--sample: a few, in minutes.
 # make interop: set everything up, and run against the Linux kernel's own iWARP driver; needs Debian, QEMU and tshark.
+#               A SoC of LiteX with an RNIC is last, opposite the twin.
 # make interop-short: the same with one case of each kind in each role with each device, as CI does.
 # make interop-boards: the same with the tops of two boards, with and without loss: all programs of Linux; some 15 minutes.
 # make boards: set everything up, build the bitstreams of all boards, and put what came of it into docs/boards.md.
@@ -101,6 +102,7 @@ interop interop-short: setup
 	$(BIN)/rnic interop linux -v $(CHOICE) --device udp:sim:ecpix5 --drop 0.01 --case rdma_ --case samples
 	for drop in $(DROPS); do \
 	$(BIN)/rnic interop linux -v --device udp:sim:colorlight_5a75b:sdram --drop $$drop --case sdram || exit 1; done
+	$(if $(CHOICE),,$(BIN)/pytest --long cocotb_tests/boards/test_litex.py -k moves_1_mib)
 
 interop-boards: setup
 	for board in colorlight_5a75b:4 ecpix5:4; do for drop in 0 0.01; do \
