@@ -80,6 +80,8 @@ def test_a_target_that_cannot_have_an_rnic_says_why(board, given, message, tmp_p
     [
         ({"cpu_type": "vex"}, "LiteX has no CPU 'vex'"),
         ({"cpu_type": "zynq7000"}, "ecpix5: its target .* fails with cpu_type=zynq7000, .*: ConstraintError"),
+        ({"cpu_type": "vexriscv", "memory": 0}, "memory must be a power of 2 from 128 to 1073741824, not 0"),
+        ({"cpu_type": "vexriscv", "ring": 0}, "ring must be a power of 2 from 2048 to 65536, not 0"),
         ({"cpu_type": "vexriscv", "memory": 1 << 30}, "the SoC's main memory has 536870912 octets, fewer than 1073"),
     ],
 )
