@@ -105,7 +105,7 @@ async def test_a_syn_that_takes_a_connection_from_under_a_connect_loses_nothing(
 
 
 async def test_the_oldest_connection_whose_peer_does_not_answer_gives_way(monkeypatch):
-    monkeypatch.setattr(engine, "_HALF_OPEN", 0.02)
+    monkeypatch.setattr(engine, "_HALF_OPEN", 0.2)
     device = Device(connections=2)
     async with EngineTcp(device, HERE) as tcp:
         await listening(device, tcp)
@@ -117,7 +117,7 @@ async def test_the_oldest_connection_whose_peer_does_not_answer_gives_way(monkey
         device.show(Reason.ABORTED, 1)
         assert (await device.given(4))[-1] == (Command.LISTEN_AT, 1)
         device.show(State.LISTEN, 1)
-        await asyncio.sleep(0.04)  # the other may stay, as one listens
+        await asyncio.sleep(0.4)  # the other may stay, as one listens
         assert len(device.commands) == 4
 
 
