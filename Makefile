@@ -94,14 +94,14 @@ mutate: setup
 	$(BIN)/python -m open_rnic.cocotb_tests.mutation $(ARGS)
 
 interop-short: CHOICE := --one-of-each
-interop: DROPS := 0 0.01
-interop-short: DROPS := 0.01
+interop: SDRAM := sdram-all:0 sdram-all:0.01
+interop-short: SDRAM := sdram-from:0.01
 interop interop-short: setup
 	$(BIN)/rnic interop linux -v $(CHOICE)
 	$(BIN)/rnic interop linux -v $(CHOICE) --device udp:sim:ecpix5:4 --drop 0.01 $(PROGRAMS) --case samples-to-guest
 	$(BIN)/rnic interop linux -v $(CHOICE) --device udp:sim:ecpix5 --drop 0.01 --case rdma_ --case samples
-	for drop in $(DROPS); do \
-	$(BIN)/rnic interop linux -v --device udp:sim:colorlight_5a75b:sdram --drop $$drop --case sdram || exit 1; done
+	for each in $(SDRAM); do \
+	$(BIN)/rnic interop linux -v --device udp:sim:colorlight_5a75b:sdram --case $${each%:*} --drop $${each#*:} || exit 1; done
 	$(if $(CHOICE),,$(BIN)/pytest --long cocotb_tests/boards/test_litex.py -k moves_1_mib)
 
 interop-boards: setup
