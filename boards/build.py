@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Build a board's bitstream."""
 
 import hashlib

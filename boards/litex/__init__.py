@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The whole RNIC as a module of LiteX, behind a PHY of LiteEth; needs the extra "litex"."""
 
 from pathlib import Path

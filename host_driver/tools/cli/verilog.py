@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """``rnic verilog``: the data path, or the whole RNIC, as Verilog, for use in other designs."""
 
 from __future__ import annotations
