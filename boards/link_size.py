@@ -12,14 +12,13 @@ from fractions import Fraction
 from pathlib import Path
 
 from amaranth.back import rtlil
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.host_link.link import Link
 from open_rnic.rtl.host_link.uart import Uart
 from open_rnic.rtl.lib.ports import named_ports
-from open_rnic.rtl.registers import IDENTITY, VERSION
 from open_rnic.rtl.registers.bank import RegisterBank
 
 __all__ = ["LinkAndRegisters", "measure"]
@@ -69,8 +68,6 @@ class LinkAndRegisters(wiring.Component):
             self.tx.eq(uart.tx),
             link.irq.eq(self.irq),
             bank.reset.eq(self.reset),
-            bank.IDENTITY.value.eq(IDENTITY),
-            Cat(bank.VERSION.minor, bank.VERSION.major).eq(VERSION),
             bank.CAPABILITIES.lanes.eq(self.lanes),
             bank.CAPABILITIES.event_depth.eq(16),
         ]

@@ -15,13 +15,12 @@ from open_rnic.host_driver.tools.verilog import module
 from open_rnic.rtl.formats.memory_bus import MemoryBus
 from open_rnic.rtl.lib.buses import LiteDram
 from open_rnic.rtl.memory.litedram import start
-from open_rnic.rtl.rnic.plain_rnic import PlainRnic
+from open_rnic.rtl.rnic.plain_rnic import MOST_MEMORY, PlainRnic
 
 __all__ = ["Rnic", "SdramStart", "add_rnic"]
 
 _OCTET_CYCLES = {25_000_000: 2, 50_000_000: 4}  # MII and RMII, by the frequency of LiteEth's domain eth_tx
 _CYCLES_OF_AN_OCTET = 40 / 125  # of sys, at least: see Mac
-_MOST_MEMORY = 1 << 30
 
 
 class Rnic(LiteXModule):
@@ -193,7 +192,7 @@ def add_rnic(soc, phy, *, memory: int | None = None, **options) -> Rnic:
     else:
         raise ValueError("the SoC has no main memory; block RAM makes one: --set integrated_main_ram_size=65536")
     if memory is None:
-        memory = min(1 << (size.bit_length() - 1), _MOST_MEMORY)
+        memory = min(1 << (size.bit_length() - 1), MOST_MEMORY)
     elif memory > size:
         raise ValueError(f"the SoC's main memory has {size} octets, fewer than {memory}")
     rnic = Rnic(soc.platform, phy, soc.sys_clk_freq, memory=memory, **place, **options)

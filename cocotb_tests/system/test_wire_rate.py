@@ -262,8 +262,9 @@ async def octets_leave_back_to_back(dut):
     octets, connections, kinds = 10 * SEGMENT, parameter("connections"), parameter("kinds")
     count = -(-(12 if len(kinds) == 1 else OUTSTANDING // 2) // connections)
     senders = [end for end, side in zip(ends, SIDES, strict=True) if side in parameter("sides")]
-    beginners = {"writes": senders, "reads": [end for end in ends if {one: other, other: one}[end] in senders]}
-    beginners = beginners[kinds[0]] if len(kinds) == 1 else [one]
+    beginners = [one] if len(kinds) > 1 else senders
+    if kinds == ["reads"]:
+        beginners = [end for end, peer in zip(ends, ends[::-1], strict=True) if peer in senders]
     for end, n in product(beginners, range(connections)):
         await end.post(commands.region(SINK, 0, octets, 0, Right.LOCAL_WRITE), n)  # the last octet of a read ends it
     for end in ends:

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.opcodes import Opcode
 from open_rnic.rtl.lib.lanes import check_lanes
+from open_rnic.rtl.lib.turns import following
 from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.memory import MemoryHub
 from open_rnic.rtl.rdma.registers import Command
@@ -202,4 +203,4 @@ class SampleWriter(wiring.Component):
             schedule.done.eq(self.done),
         ]
         with m.If(self.work.valid & self.work.ready):
-            m.d.sync += number.eq(Mux(number == _WORDS - 1, 0, number + 1))
+            m.d.sync += number.eq(following(number, _WORDS))

@@ -42,9 +42,9 @@ class RegisterBus(wiring.Signature):
         })
 
 
-def paged_bus(connections: int) -> RegisterBus:
-    """The bus to a page for each connection, whose number is above the 8 bits of a register's address."""
-    return RegisterBus(8 + (connections - 1).bit_length())
+def paged_bus(pages: int) -> RegisterBus:
+    """The bus to so many pages, such as one for each connection: their number is above the 8 bits of an address."""
+    return RegisterBus(8 + (pages - 1).bit_length())
 
 
 def connect_pages(m: Module, bus, pages: Iterable[tuple[object, ValueLike]]) -> None:

@@ -21,7 +21,9 @@ from open_rnic.rtl.rnic.whole_rnic import WholeRnic
 from open_rnic.rtl.tcp.config import Station
 from open_rnic.rtl.tcp.send_ring import ROOM
 
-__all__ = ["PlainRnic"]
+__all__ = ["MOST_MEMORY", "PlainRnic"]
+
+MOST_MEMORY = 1 << 30  # octets
 
 _MANAGERS = {
     MemoryBus.AXI4: (AxiMemory, "m_axi"), MemoryBus.WISHBONE: (WishboneMemory, "wb"),
@@ -75,7 +77,7 @@ class PlainRnic(wiring.Component):
             raise ValueError(f"baud must be 1 to an eighth of the clock's {clock_hz}, not {baud!r}")
         check_size("ring", ring, ROOM, 1 << 16)  # 65,535 octets are the largest window without scaling
         # The driver leaves the first 64 octets free.
-        check_size("memory", memory, 128, 1 << 20 if memory_bus is MemoryBus.NONE else 1 << 30)
+        check_size("memory", memory, 128, 1 << 20 if memory_bus is MemoryBus.NONE else MOST_MEMORY)
         check_size("memory_bits", memory_bits, 32, 512)
         words = {"bits": memory_bits} if memory_bus is MemoryBus.LITEDRAM else {}
         if memory_bits != 32 and not words:

@@ -15,7 +15,7 @@ from open_rnic.rtl.rdma.block_ram_datapath import BlockRdmaDatapath
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
 from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.sampling import Samples
-from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
+from open_rnic.rtl.registers.bus import connect_pages, paged_bus
 from open_rnic.rtl.rnic.registers import PAGE_BITS
 from open_rnic.rtl.tcp.attachment import Attachment
 from open_rnic.rtl.tcp.config import EngineConfig, Station
@@ -91,7 +91,7 @@ class SeparateRnic(wiring.Component):
             "tick": In(1), "rx_frames": members["rx_frames"], "tx_frames": members["tx_frames"],
             "tx_ulpdu": In(stream.Signature(TxUlpdu(1))).array(connections),
             "rx_ulpdu": Out(stream.Signature(RxUlpdu(1))).array(connections),
-            "bus": In(RegisterBus(PAGE_BITS + (connections + 1).bit_length())),
+            "bus": In(paged_bus(2 + connections)),
             "irq": Out(1 + connections),
             "reset": Out(connections),
             **({"rdma_irq": Out(connections)} if self.has_rdma else {}),

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out, connect
 from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.rdma.memory import memory_members
 from open_rnic.rtl.rdma.sampling import Samples
-from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
+from open_rnic.rtl.registers.bus import connect_pages, paged_bus
 from open_rnic.rtl.rnic.registers import PAGE_BITS
 from open_rnic.rtl.rnic.shared_datapath import SharedDatapath
 from open_rnic.rtl.rnic.watcher import Tag
@@ -67,7 +67,7 @@ class SharedRnic(wiring.Component):
         members = self.path.signature.members
         super().__init__({
             "tick": In(1), **{name: members[name] for name in _OF_PATH if name in members},
-            "bus": In(RegisterBus(PAGE_BITS + (connections + 1).bit_length())),
+            "bus": In(paged_bus(2 + connections)),
             "irq": Out(1 + connections), "rdma_irq": Out(connections), "waits": Out(connections),
             **({"samples": In(stream.Signature(32))} if samples is Samples.PORT else {}),
             **memory_members(1, outside),
