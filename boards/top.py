@@ -15,7 +15,7 @@ from open_rnic.rtl.memory.chips import Kind
 from open_rnic.rtl.memory.ddr3_phy import Ddr3Phy
 from open_rnic.rtl.memory.sdr_phy import SdrPhy
 from open_rnic.rtl.memory.sdram import Sdram
-from open_rnic.rtl.rdma.sampling import Samples
+from open_rnic.rtl.rdma.fabric import Fabric
 from open_rnic.rtl.rnic.whole_rnic import WholeRnic
 from open_rnic.rtl.tcp.config import Station
 
@@ -97,7 +97,7 @@ def whole_rnic(ethernet: Ethernet, adapter, period: Fraction | int, station: Sta
     return WholeRnic(
         adapter, ethernet.clock_hz, ethernet.settings, connections=ethernet.connections,
         ring=ethernet.ring_of(ethernet.connections), memory=ethernet.memory, outside=ethernet.in_sdram,
-        samples=Samples.GENERATOR if ethernet.samples else None, period=period, station=station,
+        fabric=Fabric.GENERATOR if ethernet.samples else Fabric.NONE, period=period, station=station,
     )  # fmt: skip
 
 

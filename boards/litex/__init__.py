@@ -1,25 +1,34 @@
 # amaranth: UnusedElaboratable=no
 """The whole RNIC as a module of LiteX, behind a PHY of LiteEth; needs the extra "litex"."""
 
+import re
 from pathlib import Path
 
+from amaranth.hdl import Shape
+from amaranth.hdl._ir import PortDirection
 from amaranth.lib.wiring import Out
 from liteeth.phy.model import LiteEthPHYModel
 from litex.gen import LiteXModule
-from litex.soc.interconnect import stream, wishbone
+from litex.soc.integration.soc import SoCRegion
+from litex.soc.interconnect import axi, stream, wishbone
 from litex.soc.interconnect.csr import CSRStatus
-from migen import ClockSignal, If, Instance, ResetSignal, Signal
+from litex.soc.interconnect.csr_eventmanager import EventManager, EventSourceLevel
+from migen import Cat, ClockSignal, If, Instance, ResetSignal, Signal
 
 from open_rnic.host_driver.tools.static_address import StaticAddress
 from open_rnic.host_driver.tools.verilog import module
 from open_rnic.rtl.formats.memory_bus import MemoryBus
 from open_rnic.rtl.lib.buses import LiteDram
+from open_rnic.rtl.lib.ports import named_ports
 from open_rnic.rtl.memory.litedram import start
-from open_rnic.rtl.rnic.plain_rnic import MOST_MEMORY, PlainRnic
+from open_rnic.rtl.rdma.fabric import Fabric
+from open_rnic.rtl.rdma.work_port import Work
+from open_rnic.rtl.rnic.plain_rnic import MOST_MEMORY, REGISTER_BITS, PlainRnic
 
 __all__ = ["Rnic", "SdramStart", "add_rnic"]
 
 _OCTET_CYCLES = {25_000_000: 2, 50_000_000: 4}  # MII and RMII, by the frequency of LiteEth's domain eth_tx
+_WORK = [(name, Shape.cast(shape).width) for name, shape in Work.as_shape().members.items()]
 _CYCLES_OF_AN_OCTET = 40 / 125  # of sys, at least: see Mac
 
 
@@ -41,13 +50,18 @@ class Rnic(LiteXModule):
     address : the IPv4 address from power-up on
     connections, ring
         See ``rnic verilog --with rnic``.
-    samples : whether the RNIC has a sample writer
+    fabric : the logic beside its RDMA engine
+    registers : whether the RNIC's registers are on the SoC's bus, too
 
     Attributes
     ----------
     bus : ``wishbone.Interface``, a master, for ``soc.bus.add_master``; with ``ports``, None
     samples : ``stream.Endpoint`` with ``data`` of 32 bits: samples for the :class:`.SampleWriter`, if there is one
-    irq : 1 bit: something waits for the RNIC's host, which is in the network: no CPU of the SoC could serve it
+    work : ``stream.Endpoint`` with the fields of :class:`.Work`, if there is a :class:`.WorkPort`
+    work_done, work_failed, work_done_of, work_failed_of : its reports; see :class:`.WorkReports`
+    registers : ``axi.AXILiteInterface``, a slave, for ``soc.bus.add_slave``, with 256 pages of 1 KiB; or None
+    ev : an ``EventManager``, with ``registers``; its event ``host`` is the interrupt of the RNIC's host
+    irq : 1 bit: something waits for that host
     hold : 1 bit: the RNIC is in reset
     tick : 1 bit: a pulse each millisecond
     active : 1 bit, for an LED
@@ -57,7 +71,8 @@ class Rnic(LiteXModule):
 
     def __init__(self, platform, phy, sys_clk_freq: float, *, memory: int, base: int = 0, ports=(),
                  folder: str | Path = "build/rnic", address: str = "10.0.0.2/24", name: str = "rnic",
-                 connections: int = 1, ring: int = 1 << 14, samples: bool = True):  # fmt: skip
+                 connections: int = 1, ring: int = 1 << 14, fabric: Fabric = Fabric.SAMPLES,
+                 registers: bool = False):  # fmt: skip
         octet_cycles = _OCTET_CYCLES.get(int(phy.tx_clk_freq), 1)
         least = phy.tx_clk_freq / octet_cycles * _CYCLES_OF_AN_OCTET
         if sys_clk_freq < least:
@@ -66,19 +81,26 @@ class Rnic(LiteXModule):
         if ports:
             words = {"memory_bus": MemoryBus.LITEDRAM, "memory_bits": ports[0].data_width}
         rnic = PlainRnic(
-            clock_hz=int(sys_clk_freq), connections=connections, ring=ring, memory=memory, samples=samples,
-            octet_cycles=octet_cycles, station=StaticAddress.parse(address).station, **words,
+            clock_hz=int(sys_clk_freq), connections=connections, ring=ring, memory=memory, fabric=fabric,
+            registers=registers, octet_cycles=octet_cycles, station=StaticAddress.parse(address).station, **words,
         )  # fmt: skip
         if base % memory:
             raise ValueError(f"the base {base:#x} of the memory must be a multiple of its {memory} octets")
         self.memory = memory
         self.bus = None if ports else wishbone.Interface(data_width=32, address_width=32, addressing="word")
-        self.samples = stream.Endpoint([("data", 32)]) if samples else None
+        self.samples = stream.Endpoint([("data", 32)]) if fabric is Fabric.SAMPLES else None
+        self.work = stream.Endpoint(_WORK) if fabric is Fabric.WORK else None
+        self.registers = axi.AXILiteInterface(data_width=32, address_width=32) if registers else None
         self.hold = Signal()
         self.tick = Signal()
         self.active = Signal()
         self.fault = CSRStatus(description="The bus has answered the RNIC with an error.")
         self.irq = Signal()
+        if registers:
+            self.ev = EventManager()
+            self.ev.host = EventSourceLevel(description="Something waits for the host of the RNIC.")
+            self.ev.finalize()
+            self.comb += self.ev.host.trigger.eq(self.irq)
 
         source = Path(folder) / f"{name}.v"
         source.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +117,9 @@ class Rnic(LiteXModule):
             i_m_axis_tx_tready=phy.sink.ready,
             i_mdio_i=1, i_uart_rx=1,
             o_memory_fault=self.fault.status, o_irq=self.irq, o_active=self.active,
-            **(self._at_crossbar(ports) if ports else self._on_bus(base)), **(self._sampled() if samples else {}),
+            **(self._at_crossbar(ports) if ports else self._on_bus(base)),
+            **(self._of_fabric(named_ports(rnic)) if self.samples or self.work else {}),
+            **(self._registered(named_ports(rnic)) if registers else {}),
         )  # fmt: skip
         self.comb += phy.sink.last_be.eq(phy.sink.last)
 
@@ -119,12 +143,28 @@ class Rnic(LiteXModule):
                 pins[f"{'o' if member.flow is Out else 'i'}_dram_{side}_{name}"] = signal
         return pins
 
-    def _sampled(self) -> dict[str, Signal]:
-        """Return the pins of the RNIC's samples."""
-        side = self.samples
-        return {f"i_s_axis_samples_t{name}": getattr(side, name) for name in ("data", "valid")} | {
-            "o_s_axis_samples_tready": side.ready
-        }
+    def _of_fabric(self, ports) -> dict[str, Signal]:
+        """Return the pins of the RNIC's samples, or of its work."""
+        side = self.samples or self.work
+        name, fields = ("samples", ["data"]) if self.samples else ("work", [each for each, _ in _WORK])
+        pins = {
+            f"i_s_axis_{name}_tdata": Cat(getattr(side, each) for each in fields),
+            f"i_s_axis_{name}_tvalid": side.valid, f"o_s_axis_{name}_tready": side.ready,
+        }  # fmt: skip
+        for port, (value, _) in ports.items():
+            if port.startswith("work_reports__"):
+                pins[f"o_{port}"] = signal = Signal(len(value))
+                setattr(self, port.replace("reports__", ""), signal)
+        return pins
+
+    def _registered(self, ports) -> dict[str, Signal]:
+        """Return the pins of the RNIC's registers."""
+        pins = {}
+        for name, (value, direction) in ports.items():
+            if found := re.fullmatch("s_axil_(aw|ar|w|b|r)(.+)", name):
+                signal = getattr(getattr(self.registers, found[1]), found[2])
+                pins[f"{'i' if direction is PortDirection.Input else 'o'}_{name}"] = signal[: len(value)]
+        return pins
 
     def add_milliseconds(self, sys_clk_freq: float) -> None:
         """Drive ``tick``."""
@@ -177,6 +217,7 @@ def add_rnic(soc, phy, *, memory: int | None = None, **options) -> Rnic:
     An SDRAM without an L2 cache is reached at LiteDRAM's crossbar. Any other memory is ``main_ram`` on the SoC's bus: a
     cache must see the RNIC's accesses, too. ``memory`` is the largest power of 2 of octets that fits by default. An SDR
     SDRAM of a SoC without a CPU is initialised, and the RNIC waits for that. The PHY's clocks get LiteX's constraints.
+    With ``registers``, these are the region ``rnic_registers`` of the SoC's bus, and a CPU gets the RNIC's interrupt.
     """
     if hasattr(soc, "sdram") and soc.cpu_type is None:
         soc.add_module(name="sdram_start", module=SdramStart(soc.sdram))
@@ -199,6 +240,11 @@ def add_rnic(soc, phy, *, memory: int | None = None, **options) -> Rnic:
     soc.add_module(name="rnic", module=rnic)
     if rnic.bus is not None:
         soc.bus.add_master(name="rnic", master=rnic.bus)
+    if rnic.registers is not None:
+        region = SoCRegion(size=1 << REGISTER_BITS, cached=False)
+        soc.bus.add_slave(name="rnic_registers", slave=rnic.registers, region=region)
+        if soc.irq.enabled:
+            soc.irq.add("rnic")
     if hasattr(soc, "sdram_start"):
         soc.comb += rnic.hold.eq(~soc.sdram_start.done)
     _constrain(soc, phy)

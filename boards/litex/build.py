@@ -22,6 +22,8 @@ from litex.soc.integration.soc_core import SoCCore, soc_core_argdict, soc_core_a
 
 from open_rnic.boards.litex import add_rnic
 from open_rnic.boards.litex.tools import REPORT, tools
+from open_rnic.boards.litex.work_queue import add_work_queue
+from open_rnic.rtl.rdma.fabric import Fabric
 
 __all__ = ["Report", "build", "make"]
 
@@ -86,8 +88,12 @@ def make(board: str, *, cpu_type: str | None, folder: Path, given: Mapping[str, 
         raise ValueError(f"{board}: Etherbone and the RNIC cannot share a PHY: leave out with_etherbone")
     if soc.rnic_phy is None:
         raise ValueError(f"the target {board} has added no PHY of LiteEth")
-    added = add_rnic(soc, soc.rnic_phy, folder=folder, samples=False, **rnic)  # no target has a source of samples
+    has_cpu = cpu_type is not None
+    fabric = Fabric.WORK if has_cpu else Fabric.NONE  # no target has a source of samples
+    added = add_rnic(soc, soc.rnic_phy, folder=folder, fabric=fabric, registers=has_cpu, **rnic)
     added.add_milliseconds(soc.sys_clk_freq)
+    if has_cpu:
+        add_work_queue(soc, added)
     return soc
 
 

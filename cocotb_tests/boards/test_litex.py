@@ -251,11 +251,11 @@ def test_a_peer_moves_1_mib_into_sdram_and_back(tmp_path):
 
 @long("the SoC, and a compiler's first run, take a minute")
 def test_a_program_of_the_cpu_answers_what_a_peer_writes_into_its_buffer(tmp_path):
-    """The program is that of the docs; the peer is the twin, which needs no Receive of the SoC, and no interrupt."""
-    from open_rnic.cocotb_tests.harness.litex_soc import SimulatedSoc, compiled, soc_verilog
+    """The program is that of the docs; the peer is the twin, which reads the answer, and is given it, too."""
+    from open_rnic.cocotb_tests.harness.litex_soc import SimulatedSoc, soc_verilog
 
-    program = compiled(ROOT / "docs" / "examples" / "litex_buffer.c", tmp_path)
-    text = b"a program reads what a peer has written".ljust(1016, b"!")
+    program = ROOT / "docs" / "examples" / "litex_buffer.c"
+    text = b"a program reads what a peer has written".ljust(1000, b"!")
 
     async def body():
         soc = SimulatedSoc(soc_verilog(1 << 14, tmp_path, program=program))
@@ -265,12 +265,18 @@ def test_a_program_of_the_cpu_answers_what_a_peer_writes_into_its_buffer(tmp_pat
             assert buffer.address == 64  # as the program says
             with ours.register(buffer, Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ) as place:
                 await board.rnic.get("IDENTITY")  # behind the registration
-                for number in (1, 2):
-                    await theirs.write(text + struct.pack("<I", number), place.stag, place.to)
-                    async with asyncio.timeout(HANG):
-                        while await theirs.read(4, place.stag, place.to + 1020) != struct.pack("<I", number):
-                            await asyncio.sleep(0)
-                    assert await theirs.read(1016, place.stag, place.to) == text.upper()
+                answer = bytearray(1000)
+                with theirs.register(answer, Access.REMOTE_WRITE) as sink:
+                    for number, (stag, to) in (1, (0, 0)), (2, (sink.stag, sink.to)):
+                        await theirs.write(text + struct.pack("<IQ", stag, to), place.stag, place.to)
+                        await theirs.write(struct.pack("<I", number), place.stag, place.to + 1020)
+                        async with asyncio.timeout(HANG):
+                            while await theirs.read(4, place.stag, place.to + 1016) != struct.pack("<I", number):
+                                await asyncio.sleep(0)
+                        assert await theirs.read(1000, place.stag, place.to) == text.upper()
+                        assert answer == (text.upper() if stag else bytes(1000))
+                [link] = struct.unpack("<I", await theirs.read(4, place.stag, place.to + 1012))
+                assert link & 1, "the CPU reads the RNIC's registers"
 
     run(body())
 

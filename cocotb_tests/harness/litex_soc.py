@@ -4,6 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import litex.soc
 from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Signal
 from litedram.modules import M12L16161A
 from litedram.phy.model import SDRAMPHYModel
@@ -11,6 +12,7 @@ from liteeth.common import eth_phy_description
 from litex.build.generic_platform import Pins, Subsignal
 from litex.build.sim import SimPlatform
 from litex.gen import LiteXModule
+from litex.soc.integration.export import get_csr_header, get_mem_header, get_soc_header
 from litex.soc.integration.soc_core import SoCCore
 from litex.soc.interconnect import stream, wishbone
 from migen import Cat as MigenCat
@@ -20,8 +22,10 @@ from migen import Signal as MigenSignal
 from open_rnic.boards.litex import add_rnic
 from open_rnic.boards.litex.capture import Capture
 from open_rnic.boards.litex.tools import tools
+from open_rnic.boards.litex.work_queue import add_work_queue
 from open_rnic.host_driver.devices.sim import layout
 from open_rnic.host_driver.devices.sim.octets import OctetTop
+from open_rnic.rtl.rdma.fabric import Fabric
 
 _STREAM = ("data", 8), ("error", 1), ("last", 1), ("valid", 1), ("ready", 1)
 _BUS = ("adr", 30), ("dat_w", 32), ("dat_r", 32), ("sel", 4), ("cyc", 1), ("stb", 1), ("ack", 1), ("we", 1)
@@ -31,6 +35,9 @@ _IO = [
     ("probe", 0, *(Subsignal(name, Pins(bits)) for name, bits in _BUS)),
 ]  # fmt: skip
 MAIN_RAM = 0x4000_0000
+_ROM = 1 << 13
+_LITEX = Path(litex.soc.__file__).parent
+_INCLUDES = _LITEX / "software" / "include", _LITEX / "cores" / "cpu" / "vexriscv"
 TRIGGER = MAIN_RAM + 0x40
 
 
@@ -63,7 +70,7 @@ class _Phy(LiteXModule):
 
 
 class Soc(SoCCore):
-    """A master at its bus has pins. With a ``program``, it has a CPU, whose ROM that is, and without, none.
+    """A master at its bus has pins. With ``cpu``, it has a VexRiscv, with a work queue, and a ROM for its program.
 
     Its main memory has ``octets`` of block RAM. If that is 0, it is an SDRAM of 4 MiB, in LiteDRAM's model: it is
     written in whole words only, as on boards whose DQM pins are tied to ground.
@@ -72,22 +79,22 @@ class Soc(SoCCore):
     words, from 4 cycles before ``TRIGGER`` is read.
     """
 
-    def __init__(self, octets: int, folder: Path, bus_standard: str = "wishbone", program: bytes = b"",
-                 capture: int = 0):  # fmt: skip
+    def __init__(self, octets: int, folder: Path, bus_standard: str = "wishbone", cpu: bool = False, capture: int = 0):
         platform = SimPlatform("SIM", _IO)
         self.crg = _Clocks(platform)
-        words = [int.from_bytes(program[at : at + 4], "little") for at in range(0, len(program), 4)]
         super().__init__(
-            platform, 62_500_000, cpu_type="vexriscv" if program else None, integrated_main_ram_size=octets, ident="",
-            with_uart=False, with_timer=bool(program), with_ctrl=False, bus_standard=bus_standard,
-            integrated_rom_size=max(len(program), 4) if program else 0, integrated_rom_init=words,
+            platform, 62_500_000, cpu_type="vexriscv" if cpu else None, integrated_main_ram_size=octets, ident="",
+            with_uart=False, with_timer=cpu, with_ctrl=False, bus_standard=bus_standard, integrated_rom_size=_ROM * cpu,
         )  # fmt: skip
         if not octets:
             chip = M12L16161A(self.sys_clk_freq, "1:1")
             self.sdrphy = SDRAMPHYModel(chip, data_width=32, clk_freq=self.sys_clk_freq, we_granularity=0)
             self.add_sdram(phy=self.sdrphy, module=chip, l2_cache_size=0)
         self.phy = _Phy(platform)
-        rnic = add_rnic(self, self.phy, folder=folder)
+        fabric = Fabric.WORK if cpu else Fabric.SAMPLES
+        rnic = add_rnic(self, self.phy, folder=folder, fabric=fabric, registers=True)
+        if cpu:
+            add_work_queue(self, rnic)
         self.comb += [rnic.tick.eq(platform.request("tick")), platform.request("active").eq(rnic.active)]
         pads = platform.request("probe")
         probe = wishbone.Interface(data_width=32, adr_width=30, addressing="word")
@@ -103,13 +110,16 @@ class Soc(SoCCore):
             self.comb += self.capture.source.connect(rnic.samples)
 
 
-def soc_verilog(octets: int, folder: Path, **options: str) -> str:
-    """Return the SoC's Verilog with that of its RNIC; the module is ``soc``.
+def soc_verilog(octets: int, folder: Path, program: Path | None = None, **options: str) -> str:
+    """Return the SoC's Verilog with that of its RNIC; the module is ``soc``. A ``program`` in C is in the CPU's ROM.
 
     Migen names signals after this function: a line that begins with ``verilog`` would end the text for Yosys.
     """
-    soc = Soc(octets, folder, **options)
+    soc = Soc(octets, folder, cpu=program is not None, **options)
     soc.finalize()
+    if program:
+        words = compiled(program, soc, folder)
+        soc.init_rom("rom", [int.from_bytes(words[at : at + 4], "little") for at in range(0, len(words), 4)])
     output = soc.platform.get_verilog(soc, name="soc")
 
     def content(match):
@@ -120,13 +130,20 @@ def soc_verilog(octets: int, folder: Path, **options: str) -> str:
     return "".join([text, *(Path(name).read_text() for name, *_ in soc.platform.sources)])
 
 
-def compiled(source: Path, folder: Path) -> bytes:
-    """Return a program in C for a ROM at address 0, compiled as the docs say."""
+def compiled(source: Path, soc: SoCCore, folder: Path) -> bytes:
+    """Return a program in C for the ROM of a SoC at address 0, compiled as the docs say."""
+    headers = folder / "include" / "generated"
+    headers.mkdir(parents=True)
+    (headers / "csr.h").write_text(get_csr_header(soc.csr_regions, soc.constants))
+    (headers / "mem.h").write_text(get_mem_header(soc.mem_regions))
+    (headers / "soc.h").write_text(get_soc_header(soc.constants))
+    includes = [f"-I{each}" for each in (headers.parent, *_INCLUDES)]
     names = [str(folder / f"program.{end}") for end in ("o", "elf", "bin")]
     gcc = "riscv-none-elf-gcc"
     with tools(folder / "tools", for_risc_v=True):
         for command in (
-            [gcc, "-march=rv32im", "-mabi=ilp32", "-O2", "-ffreestanding", "-c", str(source), "-o", names[0]],
+            [gcc, "-march=rv32im", "-mabi=ilp32", "-O2", "-ffreestanding", *includes, "-c", str(source),
+             "-o", names[0]],
             [gcc, "-Wl,--defsym=origin=0", "-Wl,--defsym=stack=0x10002000", "-T", str(source.with_suffix(".ld")),
              "-o", names[1], names[0]],
             ["riscv-none-elf-objcopy", "-O", "binary", *names[1:]],

@@ -67,6 +67,7 @@ from open_rnic.rtl.rdma.sample_writer import SampleWriter
 from open_rnic.rtl.rdma.signal_generator import SignalGenerator
 from open_rnic.rtl.rdma.ulpdu_switch import UlpduSwitch
 from open_rnic.rtl.rdma.wishbone_memory import INCREMENTING, WishboneMemory
+from open_rnic.rtl.rdma.work_port import WorkPort
 from open_rnic.rtl.registers import DirectionState
 from open_rnic.rtl.tcp.ring import AheadReader
 from open_rnic.rtl.tcp.ring_memory import WriteQueue
@@ -532,6 +533,15 @@ _block(
     "free.eq(1)",
     given=_writer_is_left_alone,
     states=_writer_states,
+)
+
+_block(
+    lambda: WorkPort(2),
+    WorkPort,
+    "the next word takes the place of one that waits",
+    "with m.If(words.valid & words.ready)",
+    "with m.If(words.valid)",
+    given=lambda m, port: ~port.clear.now,
 )
 
 _block(

@@ -24,11 +24,12 @@ from open_rnic.cocotb_tests.rtl.net.bench import (
     udp,
 )
 from open_rnic.host_driver.devices.serial.frames import ZERO, Request, response, unframe
+from open_rnic.host_driver.devices.sim.register_bus import access_register
 from open_rnic.rtl.host_link.protocol import LINK_PORT, Ask, Status
+from open_rnic.rtl.rdma.fabric import Fabric
 from open_rnic.rtl.rdma.registers import IDENTITY as RDMA
 from open_rnic.rtl.rdma.sample_registers import BY_NAME as SAMPLES
 from open_rnic.rtl.rdma.sample_registers import IDENTITY as SAMPLER
-from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.rdma.signal_registers import BY_NAME as SIGNAL
 from open_rnic.rtl.registers import IDENTITY as MPA
 from open_rnic.rtl.rnic.linked_rnic import LinkedRnic
@@ -52,7 +53,7 @@ class Board:
         self.dut = dut
         dut.mac_bus__ack.value = dut.tick.value = dut.mac_irq.value = 0
         dut.rx.value = 1
-        dut.samples__valid.value = 0
+        dut.samples__valid.value = dut.bus__request.value = 0
         self.frames = Source(dut, "rx_frames")
         self.sink = Sink(dut, "tx_frames", stalls(0.1))
         self.accesses = []  # to the page of the MAC
@@ -268,6 +269,29 @@ async def samples_of_the_fabric_reach_the_connection_that_has_the_sample_writer(
     assert found.values == [SAMPLER, taken, 0, 0, 0, SAMPLER, pending, 2, 3000 - SAMPLE_BUFFER // 4, 0]
 
 
+@bench()
+async def a_bus_of_the_design_around_has_the_registers_while_a_host_has_them(dut):
+    board = Board(dut)
+    await board.meet()
+    accesses = 0
+
+    async def access():
+        nonlocal accesses
+        while True:
+            for page, identity in (0, TCP), (1, MPA), (RNIC_PAGE, RNIC), (77, 0):
+                assert await access_register(dut, place(page) // 4) == identity
+                accesses += 1
+
+    accessing = cocotb.start_soon(access())
+    for sequence in range(4):
+        assert (await board.ask(sequence, reads(place(2), place(MAC_PAGE)), Ask.OPEN)).values == [MPA, 0x4D4143]
+    accessing.cancel()
+    await RisingEdge(dut.clk)
+    assert accesses > 100
+
+
 def test_linked_rnic():
-    top = partial(LinkedRnic, 2, memory=MEMORY, period=PERIOD, samples=Samples.PORT, station=STATION)
+    top = partial(
+        LinkedRnic, 2, memory=MEMORY, period=PERIOD, fabric=Fabric.SAMPLES, station=STATION, registers=True
+    )  # fmt: skip
     simulate(top, __name__)

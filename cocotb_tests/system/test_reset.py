@@ -28,8 +28,8 @@ from open_rnic.rtl.host_link.protocol import LINK_PORT, Ask
 from open_rnic.rtl.mpa import stream_registers
 from open_rnic.rtl.net.layouts import Frame
 from open_rnic.rtl.rdma import memory_registers
+from open_rnic.rtl.rdma.fabric import Fabric
 from open_rnic.rtl.rdma.registers import RDMA_MAP, Right
-from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.rnic.linked_rnic import LinkedRnic
 from open_rnic.rtl.rnic.separate_rnic import SeparateRnic
 from open_rnic.rtl.rnic.shared_rnic import SharedRnic
@@ -53,7 +53,7 @@ class Beside(wiring.Component):
 
     def __init__(self, connections):
         config = EngineConfig(send_ring=RING, receive_ring=RING)
-        options = {"memory": 1 << 14, "period": 8, "samples": Samples.GENERATOR, "station": STATIONS["a"]}
+        options = {"memory": 1 << 14, "period": 8, "fabric": Fabric.GENERATOR, "station": STATIONS["a"]}
         self.used, self.fresh = (LinkedRnic(connections, config, **options) for _ in range(2))
         rnic = SeparateRnic if connections == 1 else SharedRnic
         self.peer = rnic(connections, config, memory=1 << 14, station=STATIONS["b"])

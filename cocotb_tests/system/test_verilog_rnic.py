@@ -45,8 +45,8 @@ def test_the_file_has_its_origin_and_its_ports(connections):
     [made_by] = re.findall(r"^//   rnic (.*)$", text, re.MULTILINE)
     assert made_by.split() == [
         "verilog", "--with", "rnic", "--connections", str(connections), "--ring", "16384", "--memory", str(MEMORY),
-        "--memory-bus", "axi4", "--memory-bits", "32", "--clock", "50000000", "--baud", "1000000",
-        "--octet-cycles", "1", "--address", "10.0.0.2/24", "--name", "rnic",
+        "--memory-bus", "axi4", "--memory-bits", "32", "--register-bus", "none", "--fabric", "samples",
+        "--clock", "50000000", "--baud", "1000000", "--octet-cycles", "1", "--address", "10.0.0.2/24", "--name", "rnic",
     ]  # fmt: skip
     assert "\\$" not in text  # Amaranth's name for a signal without a name
     ports = interface(text, "rnic")
@@ -56,7 +56,7 @@ def test_the_file_has_its_origin_and_its_ports(connections):
         ("output", "31", "m_axi_awaddr"), ("output", "", "irq"),
     ):  # fmt: skip
         assert port in ports
-    section = PAGE.read_text().partition("\n## The whole RNIC\n")[2].partition("\n## ")[0]
+    section = PAGE.read_text().partition("\n## The whole RNIC\n")[2].partition("\n###")[0]
     rows = "".join(re.findall(r"^\|(.+?)\|", section, re.MULTILINE))
     [head] = re.findall(r"^module rnic \((.*?)^\);", text, re.MULTILINE | re.DOTALL)
     names = re.findall(r"(\w+)(?: = \S+?)?,?$", head, re.MULTILINE)

@@ -11,70 +11,11 @@ from open_rnic.rtl.lib.buses import AxiLite, AxiStream
 from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.mpa.length import LengthFifo, check_measure
-from open_rnic.rtl.registers.bus import RegisterBus
+from open_rnic.rtl.registers.axi_lite import AxiLiteBridge
 
-__all__ = ["AxiLiteBridge", "AxiMpaDatapath", "connect_datapath", "datapath_ports"]
+__all__ = ["AxiMpaDatapath", "connect_datapath", "datapath_ports"]
 
-ADDRESS_BITS = 10
-OKAY, SLVERR = 0, 2
-
-
-class AxiLiteBridge(wiring.Component):
-    """A bridge from AXI4-Lite to a register bus.
-
-    The bridge performs one access at a time. If a read and a write are pending, the write is first. The 2 least
-    significant bits of an address are ignored. Addresses without a register read as zero. A write that does not set all
-    bits of ``wstrb`` is answered with SLVERR and has no effect.
-
-    Members
-    -------
-    s_axil : In, :class:`.AxiLite`
-        An AXI4-Lite subordinate.
-    bus : Out, :class:`.RegisterBus`
-        Accesses to the registers.
-    """
-
-    def __init__(self):
-        super().__init__({"s_axil": In(AxiLite(ADDRESS_BITS)), "bus": Out(RegisterBus())})
-
-    def elaborate(self, platform):
-        m = Module()
-        axi, bus = self.s_axil, self.bus
-        with m.FSM():
-            with m.State("Idle"):
-                with m.If(axi.awvalid & axi.wvalid):
-                    m.d.comb += [axi.awready.eq(1), axi.wready.eq(1)]
-                    m.d.sync += [
-                        bus.address.eq(axi.awaddr[2:]),
-                        bus.write_data.eq(axi.wdata),
-                        bus.write.eq(1),
-                    ]
-                    with m.If(axi.wstrb.all()):
-                        m.d.sync += [bus.request.eq(1), axi.bresp.eq(OKAY)]
-                        m.next = "Access"
-                    with m.Else():
-                        m.d.sync += axi.bresp.eq(SLVERR)
-                        m.next = "WriteResponse"
-                with m.Elif(axi.arvalid):
-                    m.d.comb += axi.arready.eq(1)
-                    m.d.sync += [bus.address.eq(axi.araddr[2:]), bus.write.eq(0), bus.request.eq(1)]
-                    m.next = "Access"
-            with m.State("Access"):
-                with m.If(bus.ack):
-                    m.d.sync += [bus.request.eq(0), axi.rdata.eq(bus.read_data)]
-                    with m.If(bus.write):
-                        m.next = "WriteResponse"
-                    with m.Else():
-                        m.next = "ReadResponse"
-            with m.State("WriteResponse"):
-                m.d.comb += axi.bvalid.eq(1)
-                with m.If(axi.bready):
-                    m.next = "Idle"
-            with m.State("ReadResponse"):
-                m.d.comb += axi.rvalid.eq(1)
-                with m.If(axi.rready):
-                    m.next = "Idle"
-        return m
+ADDRESS_BITS = 10  # of octets: a page
 
 
 def take_packets(m: Module, axi, packets) -> None:
@@ -119,7 +60,7 @@ def datapath_ports(lanes: int, measure: int) -> dict[str, wiring.Member]:
 
 def connect_datapath(m: Module, ports, path, measure: int) -> None:
     """Connect the data path ``path`` to those ports of the component ``ports`` that :func:`datapath_ports` returns."""
-    m.submodules.registers = bridge = AxiLiteBridge()
+    m.submodules.registers = bridge = AxiLiteBridge(ADDRESS_BITS)
     wiring.connect(m, bridge.bus, path.bus)
     expose(m, bridge, ports, ["s_axil"])
     if measure:

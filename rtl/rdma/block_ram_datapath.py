@@ -1,4 +1,4 @@
-"""The data path of one connection with RDMA, whose memory the host accesses, too, and with samples of the fabric."""
+"""The data path of one connection with RDMA, whose memory the host accesses, too, and with logic beside the engine."""
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
@@ -7,9 +7,11 @@ from amaranth.lib.wiring import In, Out
 from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.mpa.datapath import mpa_streams
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
+from open_rnic.rtl.rdma.fabric import FABRIC_PORTS, Fabric, fabric_members
 from open_rnic.rtl.rdma.memory import add_memory, check_memory, memory_members
 from open_rnic.rtl.rdma.memory_window import MemoryWindow
-from open_rnic.rtl.rdma.sampling import Samples, SamplingDatapath
+from open_rnic.rtl.rdma.sampling import SamplingDatapath
+from open_rnic.rtl.rdma.work_port import WorkPort
 from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 
 __all__ = ["WINDOW_PAGE", "BlockRdmaDatapath"]
@@ -20,13 +22,13 @@ WINDOW_PAGE = 0x2C0  # the address of the registers of the memory, up to 0x2FF
 class BlockRdmaDatapath(wiring.Component):
     """An :class:`.RdmaDatapath` with a memory, which the host accesses by a :class:`.MemoryWindow`.
 
-    With ``samples``, a :class:`.SamplingDatapath` in its place.
+    With samples, a :class:`.SamplingDatapath` in its place; with work of the fabric, a :class:`.WorkPort` beside it.
 
     Parameters
     ----------
     lanes : width of the streams and of memory in 32-bit lanes
     octets : size of the memory, a power of 2
-    samples : where samples come from; None: there is no sample writer
+    fabric : the logic beside the engine
     outside : the memory is no block RAM, but lies behind the port ``memory``
     options
         See :class:`.RdmaDatapath`.
@@ -35,8 +37,8 @@ class BlockRdmaDatapath(wiring.Component):
     -------
     tx_ulpdu, rx_ulpdu, tx_mpa, rx_mpa, irq, reset
         See :class:`.RdmaDatapath`. A reset leaves the memory as it is.
-    samples, tick
-        See :class:`.SamplingDatapath`; absent without samples.
+    samples, tick, work, work_reports
+        See :class:`.SamplingDatapath` and :class:`.WorkPort`; those of ``fabric``.
     bus : In, :class:`.RegisterBus`
         The registers of all, in one page.
     memory : Out, :class:`.MemoryPort`
@@ -44,20 +46,22 @@ class BlockRdmaDatapath(wiring.Component):
 
     """
 
-    def __init__(self, lanes: int, octets: int, samples: Samples | None = None, *, outside: bool = False,
+    def __init__(self, lanes: int, octets: int, fabric: Fabric = Fabric.NONE, *, outside: bool = False,
                  **options: int):
         self.lanes = lanes
-        if samples is None:
-            self.path = RdmaDatapath(lanes, **options)
+        self.work_port = None
+        if fabric in {Fabric.GENERATOR, Fabric.SAMPLES}:
+            self.path = SamplingDatapath(lanes, generates=fabric is Fabric.GENERATOR, **options)
         else:
-            self.path = SamplingDatapath(lanes, generates=samples is Samples.GENERATOR, **options)
-        self._more = [name for name in ("samples", "tick") if name in self.path.signature.members]
+            self.path = RdmaDatapath(lanes, fabric=fabric is Fabric.WORK, **options)
+        if fabric is Fabric.WORK:
+            self.work_port = WorkPort(self.path.engine.work)
         check_memory(lanes, octets)
         self.octets = octets
         super().__init__({
             **mpa_streams(lanes),
             "bus": In(RegisterBus()), "irq": Out(2), "reset": Out(1),
-            **{name: self.path.signature.members[name] for name in self._more},
+            **fabric_members(self.work_port or self.path),
             **memory_members(lanes, outside),
         })  # fmt: skip
 
@@ -65,7 +69,11 @@ class BlockRdmaDatapath(wiring.Component):
         m = Module()
         m.submodules.path = path = self.path
         m.submodules.window = window = MemoryWindow(self.lanes, self.octets)
-        expose(m, path, self, (*mpa_streams(self.lanes), *self._more, "irq", "reset"))
+        expose(m, path, self, (*mpa_streams(self.lanes), *FABRIC_PORTS, "irq", "reset"))
+        if self.work_port is not None:
+            m.submodules.work_port = port = self.work_port
+            port.serve(m, path, path.reset)
+            expose(m, port, self, FABRIC_PORTS)
         wiring.connect(m, path.memory, window.port)
         add_memory(m, self, window.main, self.octets)
         of_window = self.bus.address[4:] == WINDOW_PAGE >> 6

@@ -1,10 +1,11 @@
 """The data path of one connection with an RDMA engine."""
 
 from amaranth.hdl import Cat, Module, ResetInserter
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.layouts import RxUlpdu, TxUlpdu
+from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.lib.stream import Fifo, ReadyBuffer
 from open_rnic.rtl.mpa.datapath import MpaDatapath, mpa_streams
 from open_rnic.rtl.rdma.engine import RdmaEngine
@@ -14,6 +15,7 @@ from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 __all__ = ["ENGINE_PAGE", "RdmaDatapath"]
 
 ENGINE_PAGE = 0x200  # the address of the engine's registers
+_OF_FABRIC = "fabric", "fabric_done", "fabric_enabled"
 
 
 class RdmaDatapath(wiring.Component):
@@ -39,7 +41,7 @@ class RdmaDatapath(wiring.Component):
     -------
     tx_ulpdu, rx_ulpdu, tx_mpa, rx_mpa, reset
         See :class:`.MpaDatapath`. While the engine is enabled, the host sends and receives only what ends the stream.
-    memory, fabric, fabric_done
+    memory, fabric, fabric_done, fabric_enabled
         See :class:`.RdmaEngine`.
     bus : In, :class:`.RegisterBus`
         The registers of both, in one page.
@@ -59,7 +61,7 @@ class RdmaDatapath(wiring.Component):
         super().__init__({
             **mpa_streams(lanes),
             "memory": Out(MemoryPort(lanes)),
-            **({"fabric": In(stream.Signature(32)), "fabric_done": Out(1)} if fabric else {}),
+            **({name: self.engine.signature.members[name] for name in _OF_FABRIC} if fabric else {}),
             "bus": In(RegisterBus()), "irq": Out(2), "reset": Out(1),
         })  # fmt: skip
 
@@ -83,9 +85,7 @@ class RdmaDatapath(wiring.Component):
         connect(m, rx_buffer.o, engine.rx_ulpdu)
         connect(m, engine.host_rx, flipped(self.rx_ulpdu))
         connect(m, engine.memory, flipped(self.memory))
-        if engine.has_fabric:
-            connect(m, flipped(self.fabric), engine.fabric)
-            m.d.comb += self.fabric_done.eq(engine.fabric_done)
+        expose(m, engine, self, _OF_FABRIC)
         m.d.comb += [
             engine.reset.eq(mpa.reset),
             self.reset.eq(mpa.reset),

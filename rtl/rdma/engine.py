@@ -109,6 +109,7 @@ class RdmaEngine(wiring.Component):
     memory : Out, :class:`.MemoryPort`
     fabric : In, stream of 32 bits; words of WORK commands, from logic beside the engine
     fabric_done : Out, 1 bit; all octets of its oldest message have been read from memory. For one cycle
+    fabric_enabled : Out, 1 bit; the host has enabled the engine, for connection ``fabric_connection``
     bus : In, :class:`.RegisterBus`; :data:`.RDMA_MAP`. With many connections, the connection's number is above 8 bits
     irq : Out, 1 bit for each connection; a Send has been received, posted work is done, or STATUS has changed
     rtr : In, :class:`.Rtrs`; ``sends`` is settled before the engine is enabled
@@ -122,8 +123,8 @@ class RdmaEngine(wiring.Component):
     resets : In, 1 bit; a connection is about to be reset: no message begins, and no ULPDU is given
     idle : Out, 1 bit; nothing of any connection is in the engine while ``resets`` is 1
     clear : In, :class:`.Clear`; only with ``resets`` and ``idle``. After power-up, all connections are cleared
-    fabric_connection : In, number of the connection of ``fabric``; changes when all its messages are done, or by
-        ``clear``
+    fabric_connection : In, number of the connection of ``fabric``; changes between commands
+    fabric_done_of : Out, number of the connection of ``fabric_done``
 
     """
 
@@ -148,13 +149,13 @@ class RdmaEngine(wiring.Component):
             "transmit_gate": Out(TransmitGate(connections)), "sends": Out(SendGate(connections)),
             "processed": Out(Processed(connections)),
             "resets": In(1), "idle": Out(1), "clear": In(Clear(connections)),
-            **({"fabric_connection": In(number)} if fabric else {}),
+            **({"fabric_connection": In(number), "fabric_done_of": Out(number)} if fabric else {}),
         }  # fmt: skip
         super().__init__({
             "rx_ulpdu": In(rx), "tx_ulpdu": Out(tx), "host_tx": In(tx), "host_rx": Out(rx),
             **(many if connections > 1 else {"reset": In(1)}),
             "memory": Out(MemoryPort(lanes)),
-            **({"fabric": In(stream.Signature(32)), "fabric_done": Out(1)} if fabric else {}),
+            **({"fabric": In(stream.Signature(32)), "fabric_done": Out(1), "fabric_enabled": Out(1)} if fabric else {}),
             "bus": In(paged_bus(connections)), "irq": Out(each),
             "rtr": In(Rtrs(connections)),
         })  # fmt: skip
@@ -242,6 +243,7 @@ class RdmaEngine(wiring.Component):
         m.submodules.command_switch = commands = CommandSwitch()
         wiring.connect(m, wiring.flipped(self.fabric), commands.fabric)
         m.d.comb += [
+            self.fabric_enabled.eq(registers.CONTROL.enable),
             commands.push.eq(push),
             commands.word.eq(word),
             commands.ends.eq(loader.ends),

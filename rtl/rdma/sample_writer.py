@@ -10,9 +10,9 @@ from open_rnic.rtl.lib.lanes import check_lanes
 from open_rnic.rtl.lib.turns import following
 from open_rnic.rtl.rdma.layouts import MemoryPort
 from open_rnic.rtl.rdma.memory import MemoryHub
-from open_rnic.rtl.rdma.registers import Command
 from open_rnic.rtl.rdma.sample_registers import RECORD_OCTETS, SAMPLE_MAP, Doorbell
 from open_rnic.rtl.rdma.sample_schedule import SampleSchedule, check_buffer
+from open_rnic.rtl.rdma.work_port import WORDS, work_words
 from open_rnic.rtl.registers.bank import RegisterBank
 from open_rnic.rtl.registers.bus import RegisterBus
 
@@ -20,7 +20,6 @@ __all__ = ["BUFFER", "RECORD", "SampleWriter"]
 
 BUFFER = 0x8000_0000  # the address of the samples that wait, modulo the size of the buffer
 RECORD = 0xC000_0000  # the address of the record of the doorbell
-_WORDS = 7  # of a WORK command for a message from one piece of memory
 
 
 class SampleWriter(wiring.Component):
@@ -55,7 +54,7 @@ class SampleWriter(wiring.Component):
     reset : In, 1 bit; forgets all samples, and resets the registers; the engine must be reset, too, but words that it
         has asked for still come
     port, main : In, Out, :class:`.MemoryPort`; the engine's memory, and the main memory
-    work : Out, stream of 32 bits; the words of WORK commands (:class:`.Command`), to ``fabric`` of the engine
+    words : Out, stream of 32 bits; the words of WORK commands (:class:`.Command`), to ``fabric`` of the engine
     done : In, 1 bit; all octets of the oldest message have been read; at least 2 cycles after the last word
 
     """
@@ -78,7 +77,7 @@ class SampleWriter(wiring.Component):
             "reset": In(1),
             "port": In(MemoryPort(lanes)),
             "main": Out(MemoryPort(lanes)),
-            "work": Out(stream.Signature(32)),
+            "words": Out(stream.Signature(32)),
             "done": In(1),
         })
 
@@ -179,28 +178,25 @@ class SampleWriter(wiring.Component):
         piece = schedule.o.payload
         opcode = Signal(4)
         to = Signal(64, name="piece_to")  # ``place`` has been constant for several cycles when the piece is given
-        number = Signal(range(_WORDS))  # of the word
+        number = Signal(range(WORDS))  # of the word
         m.d.comb += opcode.eq(Opcode.RDMA_WRITE)
         with m.If(piece.bell & (registers.CONTROL.doorbell == Doorbell.SEND)):
             m.d.comb += opcode.eq(Opcode.SEND)
         with m.Elif(piece.bell & (registers.CONTROL.doorbell == Doorbell.SEND_SE)):
             m.d.comb += opcode.eq(Opcode.SEND_SE)
         octets = Mux(piece.bell, RECORD_OCTETS, piece.octets)
-        words = (
-            Cat(opcode, Const(0, 1), Const(1, 1), Const(0, 2), Const(1, 20), Const(Command.WORK, 4)),  # one piece
-            octets,
+        words = work_words(
+            opcode, octets,
             Mux(piece.bell, registers.BELL_STAG.value, registers.RING_STAG.value),
-            Mux(piece.bell, registers.BELL_TO_LO.value, to[:32]),
-            Mux(piece.bell, registers.BELL_TO_HI.value, to[32:]),
+            Mux(piece.bell, Cat(registers.BELL_TO_LO.value, registers.BELL_TO_HI.value), to),
             Mux(piece.bell, RECORD, Const(BUFFER, 32) | piece.start[: self.octets.bit_length() - 1]),
-            octets,
-        )
+        )  # fmt: skip
         m.d.sync += to.eq(Cat(registers.RING_TO_LO.value, registers.RING_TO_HI.value) + piece.place)
         m.d.comb += [
-            self.work.valid.eq(schedule.o.valid),
-            self.work.payload.eq(Array(words)[number]),
-            schedule.o.ready.eq(self.work.ready & (number == _WORDS - 1)),
+            self.words.valid.eq(schedule.o.valid),
+            self.words.payload.eq(Array(words)[number]),
+            schedule.o.ready.eq(self.words.ready & (number == WORDS - 1)),
             schedule.done.eq(self.done),
         ]
-        with m.If(self.work.valid & self.work.ready):
-            m.d.sync += number.eq(following(number, _WORDS))
+        with m.If(self.words.valid & self.words.ready):
+            m.d.sync += number.eq(following(number, WORDS))

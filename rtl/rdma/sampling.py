@@ -1,7 +1,5 @@
 """Samples of the fabric beside an RDMA engine, and the data path of one connection with both."""
 
-from enum import Enum
-
 from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -18,16 +16,9 @@ from open_rnic.rtl.rdma.signal_generator import SignalGenerator
 from open_rnic.rtl.rdma.signal_registers import BY_NAME as SIGNAL_REGISTERS
 from open_rnic.rtl.registers.bus import RegisterBus, connect_pages, paged_bus
 
-__all__ = ["SAMPLE_PAGE", "Sampler", "Samples", "SamplingDatapath", "is_of_samples"]
+__all__ = ["SAMPLE_PAGE", "Sampler", "SamplingDatapath", "is_of_samples"]
 
 SAMPLE_PAGE = 0x300  # the address of the sample writer's registers
-
-
-class Samples(Enum):
-    """The source of samples of 4 octets."""
-
-    GENERATOR = "generator"  # a :class:`.SignalGenerator`
-    PORT = "port"  # the design around
 
 
 def is_of_samples(address):
@@ -51,7 +42,7 @@ class Sampler(wiring.Component):
 
     Members
     -------
-    port, main, work, done, tick
+    port, main, words, done, tick
         See :class:`.SampleWriter`.
     connection : Out, the number of a connection
         The one that has the sample writer, or had it last.
@@ -73,7 +64,7 @@ class Sampler(wiring.Component):
         self.generator = SignalGenerator(sample) if generates else None
         members = self.writer.signature.members
         super().__init__({
-            **{name: members[name] for name in ("port", "main", "work", "done", "tick")},
+            **{name: members[name] for name in ("port", "main", "words", "done", "tick")},
             **({} if generates else {"samples": members["samples"]}),
             "connection": Out(connection_shape(connections)), "active": Out(1),
             "bus": In(paged_bus(connections)), "clear": In(Clear(connections)),
@@ -82,7 +73,7 @@ class Sampler(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.writer = writer = self.writer
-        expose(m, writer, self, ("port", "main", "work", "done", "tick"))
+        expose(m, writer, self, ("port", "main", "words", "done", "tick"))
         reset = Signal()
         m.d.comb += [
             reset.eq(self.clear.now & (self.clear.connection == self.connection)),
@@ -181,7 +172,7 @@ class SamplingDatapath(wiring.Component):
         expose(m, sampler, self, ("samples", "tick"))
         connect(m, path.memory, sampler.port)
         connect(m, sampler.main, wiring.flipped(self.memory))
-        connect(m, sampler.work, path.fabric)
+        connect(m, sampler.words, path.fabric)
         m.d.comb += [sampler.done.eq(path.fabric_done), sampler.clear.now.eq(path.reset)]
         of_samples = is_of_samples(self.bus.address)
         connect_pages(m, self.bus, ((path.bus, ~of_samples), (sampler.bus, of_samples)))

@@ -104,6 +104,7 @@ class SharedEngine(EngineBlocks):
             switch.word.eq(command.value),
             switch.connection.eq(parts.page),
             switch.fabric_connection.eq(engine.fabric_connection),
+            engine.fabric_done_of.eq(self.sender.turn.sent_of),
             switch.holds.eq(engine.resets),
             switch.ends.eq(commands.ends),
             Value.cast(switch.clear).eq(parts.clear),
@@ -143,6 +144,7 @@ class SharedEngine(EngineBlocks):
             m.d.comb += self.registers.show("LIMITS", **{field.name: number ^ field.reset})
         starts = Signal()
         m.d.comb += [
+            *([engine.fabric_enabled.eq(flags_of(engine.fabric_connection).enable)] if engine.has_fabric else []),
             starts.eq(control.written & control.word[0] & ~flags.enable),
             engine.rtr.sends_of.eq(parts.page),
             sender.settings.starts.eq(starts),

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from amaranth.hdl import Module, ValueLike
+from amaranth.hdl import Module, Mux, Signal, ValueLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["RegisterBus", "connect_pages", "paged_bus"]
+__all__ = ["BusSwitch", "RegisterBus", "connect_pages", "paged_bus"]
 
 
 class RegisterBus(wiring.Signature):
@@ -45,6 +45,44 @@ class RegisterBus(wiring.Signature):
 def paged_bus(pages: int) -> RegisterBus:
     """The bus to so many pages, such as one for each connection: their number is above the 8 bits of an address."""
     return RegisterBus(8 + (pages - 1).bit_length())
+
+
+class BusSwitch(wiring.Component):
+    """Gives the accesses of two initiators to one target, a whole access at a time, in turn while both have one.
+
+    An access has no more latency than without the switch, unless one of the other initiator is being carried out.
+
+    Members
+    -------
+    initiators : In, array of 2 :class:`RegisterBus`
+    bus : Out, :class:`RegisterBus`
+    """
+
+    def __init__(self, address_bits: int):
+        side = RegisterBus(address_bits)
+        super().__init__({"initiators": In(side).array(2), "bus": Out(side)})
+
+    def elaborate(self, platform):
+        m = Module()
+        first, second = self.initiators
+        bus = self.bus
+        latest = Signal()  # the initiator of the access that began last
+        begun = Signal()
+        chosen = Signal()
+        m.d.comb += [
+            chosen.eq(Mux(begun, latest, Mux(latest, ~first.request, second.request))),
+            bus.request.eq(Mux(chosen, second.request, first.request)),
+            bus.write.eq(Mux(chosen, second.write, first.write)),
+            bus.address.eq(Mux(chosen, second.address, first.address)),
+            bus.write_data.eq(Mux(chosen, second.write_data, first.write_data)),
+            first.ack.eq(bus.ack & ~chosen),
+            second.ack.eq(bus.ack & chosen),
+            first.read_data.eq(bus.read_data),
+            second.read_data.eq(bus.read_data),
+        ]
+        with m.If(bus.request):
+            m.d.sync += [latest.eq(chosen), begun.eq(~bus.ack)]
+        return m
 
 
 def connect_pages(m: Module, bus, pages: Iterable[tuple[object, ValueLike]]) -> None:

@@ -15,11 +15,11 @@ from open_rnic.rtl.lib.ports import expose
 from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
 from open_rnic.rtl.mpa.stream_window import StreamWindow
 from open_rnic.rtl.net.layouts import Frame
+from open_rnic.rtl.rdma.fabric import FABRIC_PORTS, Fabric, fabric_members
 from open_rnic.rtl.rdma.memory import memory_members
-from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.registers import of_connections, words_of
 from open_rnic.rtl.registers.bank import RegisterBank
-from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
+from open_rnic.rtl.registers.bus import BusSwitch, RegisterBus, connect_pages
 from open_rnic.rtl.rnic.registers import MAC_PAGE, PAGE_BITS, RNIC_MAP, RNIC_PAGE
 from open_rnic.rtl.rnic.separate_rnic import SeparateRnic
 from open_rnic.rtl.rnic.shared_rnic import SharedRnic
@@ -29,6 +29,7 @@ __all__ = ["LinkedRnic"]
 
 _WINDOW = STREAM_MAP[0].address >> 6  # of the registers of streams, in the page of their connection
 _REGIONS = 64  # of each of many connections
+_ADDRESS_BITS = 16  # of a register
 
 
 class LinkedRnic(wiring.Component):
@@ -45,19 +46,21 @@ class LinkedRnic(wiring.Component):
 
     Parameters
     ----------
-    connections, config, memory, outside, samples, station : see :class:`.SeparateRnic`. With ``config.memory``, the
+    connections, config, memory, outside, fabric, station : see :class:`.SeparateRnic`. With ``config.memory``, the
         rings of TCP lie behind memory ports; only for more than one connection
     period : length of a bit of the UART in clock cycles
     size : octets of the memory for a frame of the link, at most 1024
+    registers : with the port ``bus``
 
     Members
     -------
     rx_frames, tx_frames, mac_bus, mac_irq : the streams, registers and interrupt of an :class:`.EthernetPort`
     tick : In, 1 bit; a pulse each millisecond
-    samples : of :class:`.SeparateRnic`
+    samples, work, work_reports : of :class:`.SeparateRnic`
     rx, tx : In, Out, 1 bit; the wires of the UART
     active : Out, 1 bit; see :class:`.Link`; suitable for an LED
     irq : Out, 1 bit; something waits for the host; see :data:`.RNIC_MAP`
+    bus : In, :class:`.RegisterBus`; with ``registers``: accesses that take turns with those of the link
     receive_memory, send_memory : Out, :class:`.MemoryPort`; with ``config.memory``: the rings, see
         :func:`.ring_members`
     memory : Out, :class:`.MemoryPort`; of the RDMA engine, if its memory is outside
@@ -66,10 +69,10 @@ class LinkedRnic(wiring.Component):
     """
 
     def __init__(self, connections: int = 1, config: EngineConfig | None = None, *, memory: int,
-                 period: Fraction | int, size: int = 1024, samples: Samples | None = None,
-                 station: Station | None = None, outside: bool = False):  # fmt: skip
+                 period: Fraction | int, size: int = 1024, fabric: Fabric = Fabric.NONE,
+                 station: Station | None = None, outside: bool = False, registers: bool = False):  # fmt: skip
         options = {
-            "memory": memory, "outside": outside, "samples": samples, "station": station, "udp_ports": (LINK_PORT,),
+            "memory": memory, "outside": outside, "fabric": fabric, "station": station, "udp_ports": (LINK_PORT,),
         }  # fmt: skip
         self.is_shared = connections > 1
         has_memory = config is not None and config.memory is not None
@@ -82,7 +85,8 @@ class LinkedRnic(wiring.Component):
             else SeparateRnic(connections, config, **options)
         )
         self._outside = outside
-        self.link = Link(1, size=size, address_bits=16, crc_bits=4)
+        self.link = Link(1, size=size, address_bits=_ADDRESS_BITS, crc_bits=4)
+        self.switch = BusSwitch(_ADDRESS_BITS) if registers else None
         self.datagrams = DatagramPort(size)
         self.octets = memory
         self.period = period
@@ -90,9 +94,10 @@ class LinkedRnic(wiring.Component):
             "rx_frames": In(stream.Signature(Frame())), "tx_frames": Out(packet(1)),
             "mac_bus": Out(RegisterBus()), "mac_irq": In(1), "tick": In(1),
             "rx": In(1, init=1), "tx": Out(1, init=1), "active": Out(1), "irq": Out(1),
-            **({"samples": self.rnic.signature.members["samples"]} if samples is Samples.PORT else {}),
+            **fabric_members(self.rnic),
             **{name: self.rnic.signature.members[name] for name in self._memories},
             **memory_members(1, outside), **({"memory_failed": In(1)} if outside else {}),
+            **({"bus": In(RegisterBus(_ADDRESS_BITS))} if registers else {}),
         })  # fmt: skip
 
     def elaborate(self, platform):
@@ -113,11 +118,10 @@ class LinkedRnic(wiring.Component):
             expose(m, rnic, self, ("memory",))
         connect(m, flipped(self.rx_frames), rnic.rx_frames)
         connect(m, rnic.tx_frames, flipped(self.tx_frames))
-        expose(m, rnic, self, ("samples", *self._memories))
+        expose(m, rnic, self, (*FABRIC_PORTS, *self._memories))
         failed = rnic.receive_memory_failed | rnic.send_memory_failed if self._memories else 0
         waits = window.waits if window else rnic.waits
         m.d.comb += [
-            rnic.tick.eq(self.tick),
             self.active.eq(link.active),
             self.irq.eq(link.irq[0]),
             *bank.show("CAPABILITIES", connections=rnic.connections, shared=self.is_shared,
@@ -169,6 +173,11 @@ class LinkedRnic(wiring.Component):
     def _pages(self, m, bank, window):
         """Give each access to its page."""
         bus, rnic = self.link.bus, self.rnic
+        if self.switch is not None:
+            m.submodules.switch = self.switch
+            wiring.connect(m, self.link.bus, self.switch.initiators[0])
+            wiring.connect(m, wiring.flipped(self.bus), self.switch.initiators[1])
+            bus = self.switch.bus
         page, place = bus.address[PAGE_BITS:], bus.address[:PAGE_BITS]
         of_window = Signal()
         of_rnic = Signal()

@@ -13,8 +13,8 @@ from open_rnic.rtl.lib.turns import following
 from open_rnic.rtl.mpa.datapath import MpaDatapath
 from open_rnic.rtl.rdma.block_ram_datapath import BlockRdmaDatapath
 from open_rnic.rtl.rdma.datapath import RdmaDatapath
+from open_rnic.rtl.rdma.fabric import FABRIC_PORTS, Fabric, fabric_members
 from open_rnic.rtl.rdma.layouts import MemoryPort
-from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.registers.bus import connect_pages, paged_bus
 from open_rnic.rtl.rnic.registers import PAGE_BITS
 from open_rnic.rtl.tcp.attachment import Attachment
@@ -25,9 +25,9 @@ from open_rnic.rtl.tcp.path_control import PathControl
 __all__ = ["SeparateRnic"]
 
 
-def _datapath(rdma: Mapping[str, int] | None, memory: int, samples: Samples | None, outside: bool):
+def _datapath(rdma: Mapping[str, int] | None, memory: int, fabric: Fabric, outside: bool):
     if memory:
-        return BlockRdmaDatapath(1, memory, samples, outside=outside, **(rdma or {}))
+        return BlockRdmaDatapath(1, memory, fabric, outside=outside, **(rdma or {}))
     return MpaDatapath(1) if rdma is None else RdmaDatapath(1, **rdma)
 
 
@@ -52,7 +52,7 @@ class SeparateRnic(wiring.Component):
     rdma : the parameters of each :class:`.RdmaDatapath`; None: there is none, unless ``memory`` is given
     memory : octets of memory for each RDMA engine, a power of 2, which the host accesses, too; 0: it does not
     outside : that memory is no block RAM, but lies behind a port, as it does without ``memory``
-    samples : with ``memory``: where the samples of the sample writer come from; None: there is none. One connection
+    fabric : with ``memory``: the logic beside the engine. One connection
     station : the addresses at power-on
     udp_ports : see :class:`.Net`
 
@@ -64,28 +64,29 @@ class SeparateRnic(wiring.Component):
     bus : In, :class:`.RegisterBus`
     irq : Out, 1 + ``connections`` bits; the interrupts of the pages
     memory : Out, array of :class:`.MemoryPort`; one for each RDMA engine, if its memory is outside
-    samples : In, stream of 32 bits; with :attr:`.Samples.PORT`
+    samples, work, work_reports : those of ``fabric``; see :class:`.BlockRdmaDatapath`
     udp_rx, udp_tx : of :class:`.Net`, with ``udp_ports``
     reset, rdma_irq : Out, ``connections`` bits; the data path is reset; the interrupt of the RDMA engine
 
     """
 
     def __init__(self, connections: int = 1, config: EngineConfig | None = None, *,
-                 rdma: Mapping[str, int] | None = None, memory: int = 0, samples: Samples | None = None,
+                 rdma: Mapping[str, int] | None = None, memory: int = 0, fabric: Fabric = Fabric.NONE,
                  station: Station | None = None, udp_ports: Iterable[int] = (),
                  outside: bool = False):  # fmt: skip
         if config is not None and config.memory is not None:
             raise ValueError("a SeparateRnic has the rings of TCP in block RAM; a SharedRnic may have them outside")
-        if samples is not None and (connections > 1 or not memory):
-            raise ValueError("a SeparateRnic has samples with memory and one connection; a SharedRnic with several")
+        if fabric is not Fabric.NONE and (connections > 1 or not memory):
+            raise ValueError("a SeparateRnic has samples or work of the fabric with memory and one connection; "
+                             "a SharedRnic with several")  # fmt: skip
         self.path = NetworkPath(connections, config, udp_ports=udp_ports)
         self.connections = connections
         self.station = station
         self.has_rdma = rdma is not None or bool(memory)
         self.has_port = self.has_rdma and (outside or not memory)
         self.has_udp = bool(self.path.net.receiver.udp_ports)
-        self.datapaths = [_datapath(rdma, memory, samples, outside) for _ in range(connections)]
-        self.samplers = [each.path.sampler for each in self.datapaths] if samples else []
+        self.datapaths = [_datapath(rdma, memory, fabric, outside) for _ in range(connections)]
+        self.samplers = [each.path.sampler for each in self.datapaths if fabric in {Fabric.GENERATOR, Fabric.SAMPLES}]
         members = self.path.signature.members
         super().__init__({
             "tick": In(1), "rx_frames": members["rx_frames"], "tx_frames": members["tx_frames"],
@@ -96,7 +97,7 @@ class SeparateRnic(wiring.Component):
             "reset": Out(connections),
             **({"rdma_irq": Out(connections)} if self.has_rdma else {}),
             **({"memory": Out(MemoryPort(1)).array(connections)} if self.has_port else {}),
-            **({"samples": In(stream.Signature(32))} if samples is Samples.PORT else {}),
+            **fabric_members(self.datapaths[0]),
             **({name: members[name] for name in ("udp_rx", "udp_tx")} if self.has_udp else {}),
         })  # fmt: skip
 
@@ -111,7 +112,7 @@ class SeparateRnic(wiring.Component):
             attachments.append(attachment)
             if self.has_port:
                 connect(m, datapath.memory, flipped(self.memory[n]))
-            expose(m, datapath, self, ("samples", "tick"))
+            expose(m, datapath, self, FABRIC_PORTS)
             if self.has_rdma:
                 m.d.comb += self.rdma_irq[n].eq(datapath.irq[1])
             connect(m, flipped(self.tx_ulpdu[n]), datapath.tx_ulpdu)

@@ -14,17 +14,17 @@ from open_rnic.rtl.mpa.stream_registers import STREAM_MAP
 from open_rnic.rtl.rdma.block_ram_datapath import WINDOW_PAGE
 from open_rnic.rtl.rdma.datapath import ENGINE_PAGE
 from open_rnic.rtl.rdma.engine import RdmaEngine
+from open_rnic.rtl.rdma.fabric import FABRIC_PORTS, Fabric, fabric_members
 from open_rnic.rtl.rdma.memory import add_memory, check_memory, memory_members
 from open_rnic.rtl.rdma.memory_window import MemoryWindow
-from open_rnic.rtl.rdma.sampling import Sampler, Samples, is_of_samples
+from open_rnic.rtl.rdma.sampling import Sampler, is_of_samples
+from open_rnic.rtl.rdma.work_port import WorkPort
 from open_rnic.rtl.registers import EventKind
 from open_rnic.rtl.registers.bus import connect_pages, paged_bus
 from open_rnic.rtl.rnic.watcher import Tag, Watcher
 from open_rnic.rtl.tcp.receive_ring import shown_octets
 
 __all__ = ["SharedDatapath"]
-
-_OF_SAMPLES = "samples", "tick"
 
 
 class SharedDatapath(wiring.Component):
@@ -47,7 +47,7 @@ class SharedDatapath(wiring.Component):
     memory : octets of the memory, which serves all connections, a power of 2
     outside : the memory is no block RAM, but lies behind the port ``memory``
     lanes : width of the rings, of all streams and of memory in 32-bit lanes
-    samples : where the samples of the :class:`.Sampler` come from; None: there is none
+    fabric : the logic beside the engine
     options : the sizes of :class:`.RdmaEngine`
 
     Members
@@ -60,20 +60,23 @@ class SharedDatapath(wiring.Component):
     ends : Out, 1 bit for each connection; the last octet has been taken, in this cycle
     bus : In, :class:`.RegisterBus`; the number of the connection is above the 8 bits of a register's address
     irq, rdma_irq, waits : Out, 1 bit for each connection; interrupts of MPA, of the engine; a word waits for the host
-    samples, tick : see :class:`.Sampler`; absent without
+    samples, tick, work, work_reports : see :class:`.Sampler` and :class:`.WorkPort`; those of ``fabric``
     memory : Out, :class:`.MemoryPort`; the memory, if it is outside
 
     """
 
-    def __init__(self, connections: int, ring: int, memory: int, lanes: int = 1, samples: Samples | None = None,
+    def __init__(self, connections: int, ring: int, memory: int, lanes: int = 1, fabric: Fabric = Fabric.NONE,
                  outside: bool = False, **options: int):  # fmt: skip
         self.connections = connections
         self.lanes = lanes
         self.mpa = SharedMpa(connections, lanes, store_and_forward=2048, keep_terminates=True)
-        self.engine = RdmaEngine(lanes, connections=connections, fabric=samples is not None, **options)
-        self.sampler = None
-        if samples is not None:
-            self.sampler = Sampler(lanes, generates=samples is Samples.GENERATOR, connections=connections)
+        self.engine = RdmaEngine(lanes, connections=connections, fabric=fabric is not Fabric.NONE, **options)
+        self.sampler, self.work_port = None, None
+        if fabric is Fabric.WORK:
+            self.work_port = WorkPort(self.engine.work, connections)
+        elif fabric is not Fabric.NONE:
+            self.sampler = Sampler(lanes, generates=fabric is Fabric.GENERATOR, connections=connections)
+        beside = self.sampler or self.work_port
         check_memory(lanes, memory)
         self.memory_octets = memory
         self.watcher = Watcher(connections, ring, lanes)
@@ -84,8 +87,7 @@ class SharedDatapath(wiring.Component):
             "show": In(number), "packets": Out(32), "octets": Out(32), "finished": Out(1), "ends": Out(each),
             "bus": In(paged_bus(connections)),
             "irq": Out(each), "rdma_irq": Out(each), "waits": Out(each),
-            **({name: member for name, member in self.sampler.signature.members.items() if name in _OF_SAMPLES}
-               if self.sampler else {}),
+            **(fabric_members(beside) if beside else {}),
             **memory_members(lanes, outside),
         })  # fmt: skip
 
@@ -97,6 +99,10 @@ class SharedDatapath(wiring.Component):
         m.submodules.watcher = self.watcher
         m.submodules.streams = streams = SharedStreams(self.connections, self.lanes)
         wiring.connect(m, self._sample(m) if self.sampler else engine.memory, window.port)
+        if self.work_port:
+            m.submodules.work_port = port = self.work_port
+            port.serve(m, engine, mpa.clear)
+            expose(m, port, self, FABRIC_PORTS)
         add_memory(m, self, window.main, self.memory_octets)
         m.d.comb += [self.irq.eq(mpa.irq), self.rdma_irq.eq(engine.irq), self.waits.eq(streams.waits)]
         self._report(m, streams)
@@ -111,8 +117,8 @@ class SharedDatapath(wiring.Component):
         m.submodules.sampler = sampler = self.sampler
         engine = self.engine
         wiring.connect(m, engine.memory, sampler.port)
-        wiring.connect(m, sampler.work, engine.fabric)
-        expose(m, sampler, self, _OF_SAMPLES)
+        wiring.connect(m, sampler.words, engine.fabric)
+        expose(m, sampler, self, FABRIC_PORTS)
         m.d.comb += [
             engine.fabric_connection.eq(sampler.connection),
             sampler.done.eq(engine.fabric_done),

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 from amaranth.hdl import Cat, Module
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from open_rnic.rtl.lib.ports import expose
+from open_rnic.rtl.rdma.fabric import FABRIC_PORTS, Fabric, fabric_members
 from open_rnic.rtl.rdma.memory import memory_members
-from open_rnic.rtl.rdma.sampling import Samples
 from open_rnic.rtl.registers.bus import connect_pages, paged_bus
 from open_rnic.rtl.rnic.registers import PAGE_BITS
 from open_rnic.rtl.rnic.shared_datapath import SharedDatapath
@@ -35,7 +35,7 @@ class SharedRnic(wiring.Component):
     connections : a power of 2 from 2 to 64
     memory : octets of memory, a power of 2
     outside : it is no block RAM, but lies behind the port ``memory``
-    config, samples, station, udp_ports
+    config, fabric, station, udp_ports
         See :class:`.SeparateRnic`. With ``config.memory``, the rings of TCP lie behind memory ports.
     options
         See :class:`.SharedDatapath`.
@@ -47,19 +47,18 @@ class SharedRnic(wiring.Component):
     waits : Out, ``connections`` bits
         A received word waits for the host.
     receive_memory, receive_memory_failed, send_memory, send_memory_failed : :func:`.ring_members`
-    samples : In, stream of 32 bits
-        The samples, with :attr:`.Samples.PORT`.
+    samples, work, work_reports : those of ``fabric``; see :class:`.SharedDatapath`
     memory : Out, :class:`.MemoryPort`
         The memory, if it is outside.
 
     """
 
     def __init__(self, connections: int, config: EngineConfig | None = None, *, memory: int,
-                 samples: Samples | None = None, station: Station | None = None, udp_ports: Iterable[int] = (),
+                 fabric: Fabric = Fabric.NONE, station: Station | None = None, udp_ports: Iterable[int] = (),
                  outside: bool = False, **options: int):  # fmt: skip
         self.path = NetworkPath(connections, config, udp_ports=udp_ports, tag=Tag(connections))
         self.datapath = SharedDatapath(
-            connections, self.path.engine.config.receive_ring, memory, samples=samples, outside=outside, **options
+            connections, self.path.engine.config.receive_ring, memory, fabric=fabric, outside=outside, **options
         )
         self.samplers = [each for each in (self.datapath.sampler,) if each]
         self.connections = connections
@@ -69,7 +68,7 @@ class SharedRnic(wiring.Component):
             "tick": In(1), **{name: members[name] for name in _OF_PATH if name in members},
             "bus": In(paged_bus(2 + connections)),
             "irq": Out(1 + connections), "rdma_irq": Out(connections), "waits": Out(connections),
-            **({"samples": In(stream.Signature(32))} if samples is Samples.PORT else {}),
+            **fabric_members(self.datapath),
             **memory_members(1, outside),
         })  # fmt: skip
 
@@ -82,7 +81,7 @@ class SharedRnic(wiring.Component):
         connect(m, path.shown, datapath.rings)
         connect(m, datapath.to_send, path.to_send)
         expose(m, path, self, _OF_PATH)
-        expose(m, datapath, self, ("samples", "tick", "memory"))
+        expose(m, datapath, self, (*FABRIC_PORTS, "memory"))
         page = self.bus.address[PAGE_BITS:]
         m.d.comb += [
             path.tick.eq(self.tick),

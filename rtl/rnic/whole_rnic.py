@@ -11,7 +11,7 @@ from open_rnic.rtl.mac.mac import EARLY
 from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.port import EthernetPort
 from open_rnic.rtl.mac.registers import LinkSource
-from open_rnic.rtl.rdma.sampling import Samples
+from open_rnic.rtl.rdma.fabric import FABRIC_PORTS, Fabric
 from open_rnic.rtl.rnic.linked_rnic import LinkedRnic
 from open_rnic.rtl.tcp.config import EngineConfig, RingMemory, Station
 
@@ -19,7 +19,7 @@ __all__ = ["WholeRnic"]
 
 _FAST = 40_000_000  # Hz from which the core keeps ahead of 1 Gb/s
 _CORE = ("rx", "tx", "active", "irq")
-_GIVEN = ("samples", "receive_memory", "send_memory", "memory", "memory_failed")
+_GIVEN = (*FABRIC_PORTS, "receive_memory", "send_memory", "memory", "memory_failed", "bus")
 _PHY = ("phy_reset", "mdc", "mdio_o", "mdio_oe", "mdio_i")
 
 
@@ -48,15 +48,16 @@ class WholeRnic(wiring.Component):
     rings : where these lie, if they are not in block RAM
     memory : octets of memory for the RDMA engine, a power of 2
     outside : that memory is no block RAM, but lies behind the port ``memory``
-    samples : where the samples of the sample writer come from; None: there is none
+    fabric : the logic beside the engine
     period : clock cycles in a bit of the UART
     station : the addresses after configuration; without them, nothing is sent until a host has set some
+    registers : with the port ``bus``
 
     Members
     -------
     tick : In, 1 bit
         A pulse each millisecond.
-    rx, tx, active, irq, samples, receive_memory, send_memory, memory, memory_failed
+    rx, tx, active, irq, samples, work, work_reports, receive_memory, send_memory, memory, memory_failed, bus
         See :class:`.LinkedRnic`.
     phy_reset, mdc, mdio_o, mdio_oe, mdio_i
         See :class:`.EthernetPort`.
@@ -65,12 +66,12 @@ class WholeRnic(wiring.Component):
 
     def __init__(self, adapter, clock_hz: int, settings: PhySettings, *, connections: int, ring: int, memory: int,
                  period: Fraction | int, source: LinkSource = LinkSource.MDIO,
-                 samples: Samples | None = None, station: Station | None = None,
-                 rings: RingMemory | None = None, outside: bool = False):  # fmt: skip
+                 fabric: Fabric = Fabric.NONE, station: Station | None = None,
+                 rings: RingMemory | None = None, outside: bool = False, registers: bool = False):  # fmt: skip
         config = EngineConfig(send_ring=ring, receive_ring=ring, memory=rings)
         self.core = LinkedRnic(
-            connections, config, memory=memory, outside=outside, samples=samples, period=period,
-            station=station,
+            connections, config, memory=memory, outside=outside, fabric=fabric, period=period,
+            station=station, registers=registers,
         )  # fmt: skip
         self._given = [name for name in _GIVEN if name in self.core.signature.members]
         self.port = EthernetPort(
@@ -93,5 +94,5 @@ class WholeRnic(wiring.Component):
         connect(m, core.mac_bus, port.bus)
         expose(m, core, self, (*_CORE, *self._given))
         expose(m, port, self, _PHY)
-        m.d.comb += [core.tick.eq(self.tick), port.tick.eq(self.tick), core.mac_irq.eq(port.irq)]
+        m.d.comb += [port.tick.eq(self.tick), core.mac_irq.eq(port.irq)]
         return m

@@ -134,7 +134,7 @@ class Bench:
         while True:
             while len(self._works) == 2:  # one that is read, and the next one
                 await ctx.tick()
-            words = [await take(ctx, self.dut.work, stall) for _ in range(7)]
+            words = [await take(ctx, self.dut.words, stall) for _ in range(7)]
             first, octets, stag, low, high, address, of_piece = words
             assert first >> 28 == Command.WORK
             assert first >> 4 & 0xFFFFFF == 1 << 4 | 1 << 1, "one piece, of the fabric, not fenced"

@@ -23,7 +23,7 @@ from open_rnic.rtl.mac.phy import PhySettings
 from open_rnic.rtl.mac.registers import LinkSource, Speed
 from open_rnic.rtl.memory.chips import CHIPS, Chip
 from open_rnic.rtl.memory.sdram import Sdram
-from open_rnic.rtl.rdma.sampling import Samples
+from open_rnic.rtl.rdma.fabric import Fabric
 from open_rnic.rtl.rnic.whole_rnic import WholeRnic
 from open_rnic.rtl.tcp.config import RingMemory, Station
 
@@ -185,6 +185,7 @@ def make(connections: str, ring: str, memory: str, *options: str) -> SimulatedWh
     chips = [chip.simulated for chip in CHIPS if chip.name in options]
     return SimulatedWhole(
         connections=int(connections), ring=int(ring), memory=int(memory), period=_UART,
-        samples=Samples.GENERATOR if "samples" in options else None, station=Station.of(local_mac(STATION.ip), STATION),
+        fabric=Fabric.GENERATOR if "samples" in options else Fabric.NONE,
+        station=Station.of(local_mac(STATION.ip), STATION),
         rings=RingMemory() if "outside" in options else None, sdram=chips[0] if chips else None,
     )  # fmt: skip

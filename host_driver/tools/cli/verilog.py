@@ -12,6 +12,7 @@ import typer
 from open_rnic.host_driver.tools.cli.build import ADDRESS, AddressOption
 from open_rnic.host_driver.tools.cli.common import LanesOption, UsageError, whole_file, whole_number
 from open_rnic.rtl.formats.memory_bus import MemoryBus
+from open_rnic.rtl.rdma.fabric import Fabric
 
 STORE = 4096  # octets for received ULPDUs, if the engine needs them and no other number is given
 
@@ -23,13 +24,21 @@ class Part(StrEnum):
     RNIC = "rnic"
 
 
+class RegisterBus(StrEnum):
+    """The bus on which the registers of an RNIC are, beside UDP and a UART."""
+
+    NONE = "none"
+    AXI4_LITE = "axi4-lite"
+
+
 _DATAPATH = {"lanes": 4, "event_depth": 16, "store_and_forward": 0, "measure": 0}
 _DEFAULTS: dict[Part | None, dict[str, Any]] = {
     None: _DATAPATH,
     Part.RDMA: _DATAPATH | {"sample": 4, "sample_buffer": 4096},
     Part.RNIC: {
         "connections": 1, "ring": 1 << 14, "memory": 1 << 20, "memory_bus": MemoryBus.AXI4, "memory_bits": 32,
-        "clock": 50_000_000, "baud": 1_000_000, "octet_cycles": 1, "address": ADDRESS,
+        "register_bus": RegisterBus.NONE, "fabric": Fabric.SAMPLES, "clock": 50_000_000, "baud": 1_000_000,
+        "octet_cycles": 1, "address": ADDRESS,
     },
 }  # fmt: skip
 
@@ -121,6 +130,17 @@ def verilog(
             help="Of the RNIC: the width of a word at ports of LiteDRAM, 32, 64 or another power of 2; default: 32.",
         ),
     ] = None,
+    register_bus: Annotated[
+        RegisterBus | None,
+        typer.Option(help="Of the RNIC: the bus on which its registers are, beside UDP and the UART; default: none."),
+    ] = None,
+    fabric: Annotated[
+        Fabric | None,
+        typer.Option(
+            help="Of the RNIC: the logic beside its engine, a sample writer with samples of a port or of a generator, "
+            "or a port for work; default: samples."
+        ),
+    ] = None,
     clock: Annotated[
         int | None,
         typer.Option(metavar="HZ", parser=whole_number, help="Of the RNIC: the frequency of clk; default: 50000000."),
@@ -153,8 +173,8 @@ def verilog(
     given = {
         "lanes": lanes, "event_depth": event_depth, "store_and_forward": store_and_forward, "measure": measure,
         "sample": sample, "sample_buffer": sample_buffer, "connections": connections, "ring": ring, "memory": memory,
-        "memory_bus": memory_bus, "memory_bits": memory_bits, "clock": clock, "baud": baud,
-        "octet_cycles": octet_cycles, "address": address,
+        "memory_bus": memory_bus, "memory_bits": memory_bits, "register_bus": register_bus,
+        "fabric": fabric, "clock": clock, "baud": baud, "octet_cycles": octet_cycles, "address": address,
     }  # fmt: skip
     defaults = _DEFAULTS[part]
     for option, value in given.items():
@@ -168,7 +188,9 @@ def verilog(
     top, usual = {
         None: (AxiMpaDatapath, "mpa_datapath"),
         Part.RDMA: (AxiRdmaDatapath, "rdma_datapath"),
-        Part.RNIC: (lambda clock, address, **rest: PlainRnic(clock_hz=clock, station=address.station, **rest), "rnic"),
+        Part.RNIC: (lambda clock, address, register_bus, **rest: PlainRnic(
+            clock_hz=clock, station=address.station, registers=register_bus is RegisterBus.AXI4_LITE, **rest
+        ), "rnic"),
     }[part]
     name = usual if name is None else name
     try:

@@ -1,0 +1,60 @@
+"""A doorbell for the CPU of a SoC: what it posts, the RNIC sends to the peer of a connection."""
+
+from litex.gen import LiteXModule
+from litex.soc.interconnect import stream
+from litex.soc.interconnect.csr import CSRField, CSRStatus, CSRStorage
+from litex.soc.interconnect.csr_eventmanager import EventManager, EventSourcePulse
+
+from open_rnic.boards.litex import Rnic
+
+__all__ = ["WorkQueue", "add_work_queue"]
+
+
+class WorkQueue(LiteXModule):
+    """CSRs whose values a write of ``post`` makes work of :attr:`.Rnic.work`.
+
+    ``address``, ``octets``, ``stag`` and ``to`` are those of :class:`.Work`; ``post`` has its Opcode and connection.
+    Work is posted while ``room`` is 1; at another time, it is lost. ``done`` and ``failed`` count the reports of all
+    connections, modulo 2^32; each is the event ``report``.
+
+    Parameters
+    ----------
+    rnic : has the port for work, which nothing else drives
+    depth : work that waits for the RNIC
+
+    """
+
+    def __init__(self, rnic: Rnic, depth: int = 16):
+        self.address = CSRStorage(32, description="The address of the octets, from the beginning of the RNIC's memory.")
+        self.octets = CSRStorage(32, description="Their number.")
+        self.stag = CSRStorage(32, description="The STag in the peer, or the one that a Send invalidates.")
+        self.to = CSRStorage(64, description="The TO in the peer.")
+        self.post = CSRStorage(description="A write posts.", fields=[
+            CSRField("opcode", size=4, description="0: RDMA Write; 3: Send (RFC 5040 §4.1)."),
+            CSRField("connection", size=8, offset=8),
+        ])  # fmt: skip
+        self.room = CSRStatus(description="Another post has room.")
+        self.done = CSRStatus(32, description="Posts whose octets have all been read.")
+        self.failed = CSRStatus(32, description="Posts that were discarded.")
+        self.ev = EventManager()
+        self.ev.report = EventSourcePulse(description="A post is done or has failed.")
+        self.ev.finalize()
+
+        self.fifo = fifo = stream.SyncFIFO(rnic.work.description, depth)
+        self.comb += [
+            *(getattr(fifo.sink, name).eq(getattr(self, name).storage) for name in ("address", "octets", "stag", "to")),
+            fifo.sink.opcode.eq(self.post.fields.opcode), fifo.sink.connection.eq(self.post.fields.connection),
+            fifo.sink.valid.eq(self.post.re), self.room.status.eq(fifo.sink.ready),
+            fifo.source.connect(rnic.work),
+            self.ev.report.trigger.eq(rnic.work_done | (rnic.work_failed != 0)),
+        ]  # fmt: skip
+        self.sync += [
+            self.done.status.eq(self.done.status + rnic.work_done),
+            self.failed.status.eq(self.failed.status + rnic.work_failed),
+        ]
+
+
+def add_work_queue(soc, rnic: Rnic) -> None:
+    """Add a :class:`WorkQueue`, ``rnic_work``, and its interrupt to a SoC with a CPU."""
+    soc.add_module(name="rnic_work", module=WorkQueue(rnic))
+    soc.irq.add("rnic_work")
