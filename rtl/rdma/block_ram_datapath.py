@@ -62,6 +62,7 @@ class BlockRdmaDatapath(wiring.Component):
             **mpa_streams(lanes),
             "bus": In(RegisterBus()), "irq": Out(2), "reset": Out(1),
             **fabric_members(self.work_port or self.path),
+            **({"tick": In(1)} if "tick" in self.path.signature.members else {}),
             **memory_members(lanes, outside),
         })  # fmt: skip
 
@@ -69,7 +70,7 @@ class BlockRdmaDatapath(wiring.Component):
         m = Module()
         m.submodules.path = path = self.path
         m.submodules.window = window = MemoryWindow(self.lanes, self.octets)
-        expose(m, path, self, (*mpa_streams(self.lanes), *FABRIC_PORTS, "irq", "reset"))
+        expose(m, path, self, (*mpa_streams(self.lanes), *FABRIC_PORTS, "tick", "irq", "reset"))
         if self.work_port is not None:
             m.submodules.work_port = port = self.work_port
             port.serve(m, path, path.reset)

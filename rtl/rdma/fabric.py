@@ -4,7 +4,7 @@ from enum import StrEnum
 
 __all__ = ["FABRIC_PORTS", "Fabric", "fabric_members"]
 
-FABRIC_PORTS = "samples", "tick", "work", "work_reports"  # to the design around, of all kinds of logic
+FABRIC_PORTS = "samples", "work", "work_reports"  # to the design around, of all kinds of logic
 
 
 class Fabric(StrEnum):

@@ -122,6 +122,7 @@ class LinkedRnic(wiring.Component):
         failed = rnic.receive_memory_failed | rnic.send_memory_failed if self._memories else 0
         waits = window.waits if window else rnic.waits
         m.d.comb += [
+            rnic.tick.eq(self.tick),
             self.active.eq(link.active),
             self.irq.eq(link.irq[0]),
             *bank.show("CAPABILITIES", connections=rnic.connections, shared=self.is_shared,

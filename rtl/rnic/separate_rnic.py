@@ -112,7 +112,7 @@ class SeparateRnic(wiring.Component):
             attachments.append(attachment)
             if self.has_port:
                 connect(m, datapath.memory, flipped(self.memory[n]))
-            expose(m, datapath, self, FABRIC_PORTS)
+            expose(m, datapath, self, (*FABRIC_PORTS, "tick"))
             if self.has_rdma:
                 m.d.comb += self.rdma_irq[n].eq(datapath.irq[1])
             connect(m, flipped(self.tx_ulpdu[n]), datapath.tx_ulpdu)

@@ -88,6 +88,7 @@ class SharedDatapath(wiring.Component):
             "bus": In(paged_bus(connections)),
             "irq": Out(each), "rdma_irq": Out(each), "waits": Out(each),
             **(fabric_members(beside) if beside else {}),
+            **({"tick": In(1)} if self.sampler else {}),
             **memory_members(lanes, outside),
         })  # fmt: skip
 
@@ -118,7 +119,7 @@ class SharedDatapath(wiring.Component):
         engine = self.engine
         wiring.connect(m, engine.memory, sampler.port)
         wiring.connect(m, sampler.words, engine.fabric)
-        expose(m, sampler, self, FABRIC_PORTS)
+        expose(m, sampler, self, ("samples", "tick"))
         m.d.comb += [
             engine.fabric_connection.eq(sampler.connection),
             sampler.done.eq(engine.fabric_done),

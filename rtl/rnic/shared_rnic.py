@@ -81,7 +81,7 @@ class SharedRnic(wiring.Component):
         connect(m, path.shown, datapath.rings)
         connect(m, datapath.to_send, path.to_send)
         expose(m, path, self, _OF_PATH)
-        expose(m, datapath, self, (*FABRIC_PORTS, "memory"))
+        expose(m, datapath, self, (*FABRIC_PORTS, "tick", "memory"))
         page = self.bus.address[PAGE_BITS:]
         m.d.comb += [
             path.tick.eq(self.tick),

@@ -94,5 +94,5 @@ class WholeRnic(wiring.Component):
         connect(m, core.mac_bus, port.bus)
         expose(m, core, self, (*_CORE, *self._given))
         expose(m, port, self, _PHY)
-        m.d.comb += [port.tick.eq(self.tick), core.mac_irq.eq(port.irq)]
+        m.d.comb += [core.tick.eq(self.tick), port.tick.eq(self.tick), core.mac_irq.eq(port.irq)]
         return m
