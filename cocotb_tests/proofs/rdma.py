@@ -13,7 +13,7 @@ from open_rnic.rtl.rdma.layouts import word_bits
 from open_rnic.rtl.rdma.message_loader import MessageLoader
 from open_rnic.rtl.rdma.read_counter import ReadCounter
 from open_rnic.rtl.rdma.realigner import Realigner, Turned
-from open_rnic.rtl.rdma.receiver import RdmaReceiver
+from open_rnic.rtl.rdma.receiver import Note, RdmaReceiver, _One
 from open_rnic.rtl.rdma.regions import MAY_INVALIDATE, Access, RegionTable
 from open_rnic.rtl.rdma.registers import Command, Right
 from open_rnic.rtl.rdma.sender import RdmaSender
@@ -873,6 +873,23 @@ def _(m, receiver):
 )
 def _(m, receiver):
     m.always(~receiver.status.requested | (receiver.settings.outstanding < receiver.settings.ird))
+
+
+@proves(
+    "once memory could not write a word, the receiver has failed, and neither a message nor a request is complete",
+    lambda lanes: RdmaReceiver(lanes, 2, 2),
+    Mutant("a message completes after a fault", RdmaReceiver, "moves & word.last & ~failed", "moves & word.last"),
+    Mutant("a fault is forgotten", _One, "failed | (self.receiver", "(self.receiver"),
+    name="faults",
+    of="RdmaReceiver, 2 rows",
+    lanes=(1, 16),
+    depth=1,
+    reach=20,
+)
+def _(m, receiver):
+    faulty = m.ever(receiver.write_fault & receiver.settings.enable)
+    m.always(receiver.status.failed == faulty)
+    m.always(~faulty | ((receiver.note == Note.NONE) & ~receiver.requests.arrived))
 
 
 @proves(

@@ -96,7 +96,10 @@ def test_the_file_compiles_without_a_warning(compiler, bus, tmp_path):
         (["--memory-bus", "wishbone"], "--memory-bus wishbone is for --with rnic"),
         (["--with", "rnic", "--memory-bits", "64"], "words of 64 bits are for a memory at LiteDRAM, not on axi4"),
         (["--with", "rnic", "--clock", "50"], "clock must be 1000000 to 1000000000 Hz, not 50"),
-        (["--with", "rnic", "--octet-cycles", "0"], "octet_cycles must be at least 1, not 0"),
+        *((["--with", "rnic", "--octet-cycles", number], f"octet_cycles must be 1 to 1000, not {number}")
+          for number in ("0", "1001")),
+        (["--fabric", "work"], "--fabric work is for --with rnic"),
+        (["--with", "rdma", "--register-bus", "axi4-lite"], "--register-bus axi4-lite is for --with rnic"),
         (["--connections", "4"], "--connections 4 is for --with rnic"),
     ],
 )

@@ -8,6 +8,8 @@ from open_rnic.rtl.mac.layouts import RxOctets, TxOctets
 
 __all__ = ["OctetStreams"]
 
+_MOST_CYCLES = 1000  # an octet at 10 Mb/s has 100 at 125 MHz
+
 
 class OctetStreams(wiring.Component):
     """An adapter of :class:`.EthernetPort` whose octets are beats of two streams, from preamble to FCS.
@@ -40,8 +42,8 @@ class OctetStreams(wiring.Component):
     """
 
     def __init__(self, octet_cycles: int = 1):
-        if octet_cycles < 1:
-            raise ValueError(f"octet_cycles must be at least 1, not {octet_cycles!r}")
+        if not 1 <= octet_cycles <= _MOST_CYCLES:
+            raise ValueError(f"octet_cycles must be 1 to {_MOST_CYCLES}, not {octet_cycles!r}")
         self.octet_cycles = octet_cycles
         super().__init__({
             "rx": Out(RxOctets()), "tx": In(TxOctets()),

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from open_rnic.host_driver.tools.cli.build import ADDRESS, AddressOption
-from open_rnic.host_driver.tools.cli.common import LanesOption, UsageError, whole_file, whole_number
+from open_rnic.host_driver.tools.cli.common import CommandError, LanesOption, UsageError, whole_file, whole_number
 from open_rnic.rtl.formats.memory_bus import MemoryBus
 from open_rnic.rtl.rdma.fabric import Fabric
 
@@ -163,6 +163,7 @@ def verilog(
     The ports are AXI4-Stream and AXI4-Lite, and AXI4 for memory. The same options always give the same text.
     docs/verilog.md explains the ports.
     """
+    from open_rnic.host_driver.devices.sim.build import BuildError
     from open_rnic.host_driver.lib.optional_packages import need
     from open_rnic.host_driver.tools import verilog as writer
     from open_rnic.rtl.mpa.axi import AxiMpaDatapath
@@ -205,4 +206,7 @@ def verilog(
             raise UsageError(str(error)) from None
         chosen = {"with": part.value} if part else {}
         written = {key.replace("_", "-"): str(value) for key, value in options.items()}
-        file.write(writer.module(component, name, chosen | written))
+        try:
+            file.write(writer.module(component, name, chosen | written))
+        except BuildError as error:
+            raise CommandError(str(error)) from None
