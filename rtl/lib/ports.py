@@ -20,13 +20,16 @@ def ports_of(component) -> dict[tuple[str | int, ...], Any]:
 def named_ports(component) -> dict[str, tuple[Value, PortDirection]]:
     """Return the ports of a component by their names, as ``amaranth.back`` takes them.
 
-    The parts of a path are joined by ``__``, such as ``CONFIG__role``; those of a :class:`.Bus` by ``_``.
+    The parts of a path are joined by ``__``, such as ``CONFIG__role``; those of a :class:`.Bus` by ``_``. Ports without
+    bits, such as the number of the only connection, are left out.
     """
     found = {}
     members = component.signature.members
     for path, member, value in component.signature.flatten(component):
         top = members[path[0]]
         joint = "_" if top.is_signature and isinstance(top.signature, Bus) else "__"
+        if not len(Value.cast(value)):
+            continue
         direction = PortDirection.Input if member.flow == wiring.In else PortDirection.Output
         found[joint.join(map(str, path))] = Value.cast(value), direction
     return found

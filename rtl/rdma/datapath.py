@@ -15,7 +15,7 @@ from open_rnic.rtl.registers.bus import RegisterBus, connect_pages
 __all__ = ["ENGINE_PAGE", "RdmaDatapath"]
 
 ENGINE_PAGE = 0x200  # the address of the engine's registers
-_OF_FABRIC = "fabric", "fabric_done", "fabric_enabled"
+_OF_FABRIC = "fabric", "fabric_connection", "fabric_enabled", "fabric_done", "fabric_done_of"
 
 
 class RdmaDatapath(wiring.Component):
@@ -41,7 +41,7 @@ class RdmaDatapath(wiring.Component):
     -------
     tx_ulpdu, rx_ulpdu, tx_mpa, rx_mpa, reset
         See :class:`.MpaDatapath`. While the engine is enabled, the host sends and receives only what ends the stream.
-    memory, fabric, fabric_done, fabric_enabled
+    memory, fabric, fabric_connection, fabric_enabled, fabric_done, fabric_done_of
         See :class:`.RdmaEngine`.
     bus : In, :class:`.RegisterBus`
         The registers of both, in one page.

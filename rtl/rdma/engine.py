@@ -107,9 +107,11 @@ class RdmaEngine(wiring.Component):
     host_tx : In, stream of :class:`.TxUlpdu`; each ULPDU goes between two of the engine's
     host_rx : Out, stream of :class:`.RxUlpdu`; with many connections, the host takes each beat at once
     memory : Out, :class:`.MemoryPort`
-    fabric : In, stream of 32 bits; words of WORK commands, from logic beside the engine
-    fabric_done : Out, 1 bit; all octets of its oldest message have been read from memory. For one cycle
+    fabric, fabric_connection : In, stream of 32 bits, and the number of its connection, which changes between commands;
+        words of WORK commands, from logic beside the engine
     fabric_enabled : Out, 1 bit; the host has enabled the engine, for connection ``fabric_connection``
+    fabric_done, fabric_done_of : Out, 1 bit, and the number of a connection; all octets of its oldest message of the
+        fabric have been read from memory. For one cycle
     bus : In, :class:`.RegisterBus`; :data:`.RDMA_MAP`. With many connections, the connection's number is above 8 bits
     irq : Out, 1 bit for each connection; a Send has been received, posted work is done, or STATUS has changed
     rtr : In, :class:`.Rtrs`; ``sends`` is settled before the engine is enabled
@@ -123,8 +125,6 @@ class RdmaEngine(wiring.Component):
     resets : In, 1 bit; a connection is about to be reset: no message begins, and no ULPDU is given
     idle : Out, 1 bit; nothing of any connection is in the engine while ``resets`` is 1
     clear : In, :class:`.Clear`; only with ``resets`` and ``idle``. After power-up, all connections are cleared
-    fabric_connection : In, number of the connection of ``fabric``; changes between commands
-    fabric_done_of : Out, number of the connection of ``fabric_done``
 
     """
 
@@ -149,13 +149,16 @@ class RdmaEngine(wiring.Component):
             "transmit_gate": Out(TransmitGate(connections)), "sends": Out(SendGate(connections)),
             "processed": Out(Processed(connections)),
             "resets": In(1), "idle": Out(1), "clear": In(Clear(connections)),
-            **({"fabric_connection": In(number), "fabric_done_of": Out(number)} if fabric else {}),
+        }  # fmt: skip
+        of_fabric = {
+            "fabric": In(stream.Signature(32)), "fabric_connection": In(number), "fabric_enabled": Out(1),
+            "fabric_done": Out(1), "fabric_done_of": Out(number),
         }  # fmt: skip
         super().__init__({
             "rx_ulpdu": In(rx), "tx_ulpdu": Out(tx), "host_tx": In(tx), "host_rx": Out(rx),
             **(many if connections > 1 else {"reset": In(1)}),
             "memory": Out(MemoryPort(lanes)),
-            **({"fabric": In(stream.Signature(32)), "fabric_done": Out(1), "fabric_enabled": Out(1)} if fabric else {}),
+            **(of_fabric if fabric else {}),
             "bus": In(paged_bus(connections)), "irq": Out(each),
             "rtr": In(Rtrs(connections)),
         })  # fmt: skip

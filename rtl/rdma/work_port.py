@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from open_rnic.rtl.formats.opcodes import Opcode
-from open_rnic.rtl.lib.rows import Clear, InFlight, connection_shape, only_many
+from open_rnic.rtl.lib.rows import Clear, InFlight, connection_shape
 from open_rnic.rtl.lib.sizes import check_size
 from open_rnic.rtl.rdma.layouts import ADDRESS_BITS
 from open_rnic.rtl.rdma.registers import Command
@@ -49,18 +49,17 @@ class WorkReports(wiring.Signature):
     -------
     done : Out, 1 bit
         All octets of the oldest work of connection ``done_of`` have been read from memory. For one cycle.
-    done_of : Out; only with many connections
+    done_of : Out
     failed : Out, range(``most`` + 1)
         So many of connection ``failed_of`` have been discarded: all that were not done at its reset; or one that must
         not be posted. For one cycle.
-    failed_of : Out; only with many connections
+    failed_of : Out
     """
 
     def __init__(self, most: int, connections: int):
         number = Out(connection_shape(connections))
         super().__init__({
-            "done": Out(1), "failed": Out(range(most + 1)),
-            **only_many(connections, {"done_of": number, "failed_of": number}),
+            "done": Out(1), "done_of": number, "failed": Out(range(most + 1)), "failed_of": number,
         })  # fmt: skip
 
 
@@ -103,10 +102,13 @@ class WorkPort(wiring.Component):
     def serve(self, m: Module, engine, clear) -> None:
         """Connect the port to an engine, or to the data path with the engine of one connection."""
         wiring.connect(m, self.words, engine.fabric)
-        m.d.comb += [self.done.eq(engine.fabric_done), self.enabled.eq(engine.fabric_enabled)]
-        m.d.comb += Value.cast(self.clear).eq(clear)
-        if self.connections > 1:
-            m.d.comb += [engine.fabric_connection.eq(self.connection), self.done_of.eq(engine.fabric_done_of)]
+        m.d.comb += [
+            engine.fabric_connection.eq(self.connection),
+            self.enabled.eq(engine.fabric_enabled),
+            self.done.eq(engine.fabric_done),
+            self.done_of.eq(engine.fabric_done_of),
+            Value.cast(self.clear).eq(clear),
+        ]
 
     def elaborate(self, platform):
         m = Module()
@@ -130,13 +132,10 @@ class WorkPort(wiring.Component):
             posts.eq(words.valid & words.ready & last),
             self.work.ready.eq(posts | discards),
             reports.done.eq(self.done & ~self.clear.now),
+            reports.done_of.eq(self.done_of),
             reports.failed.eq(Mux(self.clear.now, posted.number(m, self.clear.connection), discards)),
+            reports.failed_of.eq(Mux(self.clear.now, self.clear.connection, self.connection)),
         ]  # fmt: skip
-        if self.connections > 1:
-            m.d.comb += [
-                reports.done_of.eq(self.done_of),
-                reports.failed_of.eq(Mux(self.clear.now, self.clear.connection, self.connection)),
-            ]
         posted.begun.count(m, posts)
         posted.ended.count(m, reports.done)
         with m.FSM():
