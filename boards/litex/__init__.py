@@ -9,9 +9,8 @@ from amaranth.hdl._ir import PortDirection
 from amaranth.lib.wiring import Out
 from liteeth.phy.model import LiteEthPHYModel
 from litex.gen import LiteXModule
-from litex.soc.integration.soc import SoCRegion
 from litex.soc.interconnect import axi, stream, wishbone
-from litex.soc.interconnect.csr import CSRStatus
+from litex.soc.interconnect.csr import CSRField, CSRStatus, CSRStorage
 from litex.soc.interconnect.csr_eventmanager import EventManager, EventSourceLevel
 from migen import Cat, ClockSignal, If, Instance, ResetSignal, Signal
 
@@ -25,7 +24,7 @@ from open_rnic.rtl.rdma.fabric import Fabric
 from open_rnic.rtl.rdma.work_port import Work
 from open_rnic.rtl.rnic.plain_rnic import MOST_MEMORY, REGISTER_BITS, PlainRnic
 
-__all__ = ["Rnic", "SdramStart", "add_rnic"]
+__all__ = ["RegisterAccess", "Rnic", "SdramStart", "add_rnic"]
 
 _OCTET_CYCLES = {25_000_000: 2, 50_000_000: 4}  # MII and RMII, by the frequency of LiteEth's domain eth_tx
 _WORK = [(name, Shape.cast(shape).width) for name, shape in Work.as_shape().members.items()]
@@ -59,7 +58,8 @@ class Rnic(LiteXModule):
     samples : ``stream.Endpoint`` with ``data`` of 32 bits: samples for the :class:`.SampleWriter`, if there is one
     work : ``stream.Endpoint`` with the fields of :class:`.Work`, if there is a :class:`.WorkPort`
     work_done, work_failed, work_done_of, work_failed_of : its reports; see :class:`.WorkReports`
-    registers : ``axi.AXILiteInterface``, a slave, for ``soc.bus.add_slave``, with 256 pages of 1 KiB; or None
+    registers : ``axi.AXILiteInterface``, a slave with 256 pages of 1 KiB, for :class:`.RegisterAccess`; or None. An
+        access may wait for the RNIC's memory, so it must not keep a bus on which that memory is
     ev : an ``EventManager``, with ``registers``; its event ``host`` is the interrupt of the RNIC's host
     irq : 1 bit: something waits for that host
     hold : 1 bit: the RNIC is in reset
@@ -174,6 +174,37 @@ class Rnic(LiteXModule):
         self.sync += If(self.tick, left.eq(cycles - 1)).Else(left.eq(left - 1))
 
 
+class RegisterAccess(LiteXModule):
+    """CSRs for the registers of an RNIC, an access at a time. An access keeps no bus while it waits for the RNIC.
+
+    A write of ``access`` begins one, of the register at ``address``: with ``write``, of the word in ``value``. It has
+    ended when ``busy`` is 0; ``word`` is what it has read. While ``busy`` is 1, no access begins.
+    """
+
+    def __init__(self, registers: axi.AXILiteInterface):
+        self.value = CSRStorage(32, description="The word to write.")
+        self.access = CSRStorage(description="A write begins an access.", fields=[
+            CSRField("address", size=REGISTER_BITS, description="The page in bits 17:10, and the address in it."),
+            CSRField("write", size=1, offset=31),
+        ])  # fmt: skip
+        self.busy = CSRStatus(description="The access has not ended.")
+        self.word = CSRStatus(32, description="The word that was read last.")
+        begins, waits = Signal(), Signal()
+        writes = self.access.fields.write
+        self.comb += [
+            begins.eq(self.access.re & ~waits), self.busy.status.eq(waits | self.access.re),
+            registers.aw.addr.eq(self.access.fields.address), registers.ar.addr.eq(self.access.fields.address),
+            registers.w.data.eq(self.value.storage), registers.w.strb.eq(0xF),
+            registers.b.ready.eq(1), registers.r.ready.eq(1),
+        ]  # fmt: skip
+        for side, asks in (registers.aw, writes), (registers.w, writes), (registers.ar, ~writes):
+            self.sync += If(begins, side.valid.eq(asks)).Elif(side.ready, side.valid.eq(0))
+        self.sync += [
+            If(begins, waits.eq(1)).Elif(registers.b.valid | registers.r.valid, waits.eq(0)),
+            If(registers.r.valid, self.word.status.eq(registers.r.data)),
+        ]
+
+
 class SdramStart(LiteXModule):
     """Initialises an SDR SDRAM in place of a CPU's BIOS, through the ``ext_dfi`` of LiteDRAM's core, ``sdram``.
 
@@ -217,7 +248,7 @@ def add_rnic(soc, phy, *, memory: int | None = None, **options) -> Rnic:
     An SDRAM without an L2 cache is reached at LiteDRAM's crossbar. Any other memory is ``main_ram`` on the SoC's bus: a
     cache must see the RNIC's accesses, too. ``memory`` is the largest power of 2 of octets that fits by default. An SDR
     SDRAM of a SoC without a CPU is initialised, and the RNIC waits for that. The PHY's clocks get LiteX's constraints.
-    With ``registers``, these are the region ``rnic_registers`` of the SoC's bus, and a CPU gets the RNIC's interrupt.
+    With ``registers``, the SoC has a :class:`.RegisterAccess`, ``rnic_registers``, and a CPU the RNIC's interrupt.
     """
     if hasattr(soc, "sdram") and soc.cpu_type is None:
         soc.add_module(name="sdram_start", module=SdramStart(soc.sdram))
@@ -241,8 +272,7 @@ def add_rnic(soc, phy, *, memory: int | None = None, **options) -> Rnic:
     if rnic.bus is not None:
         soc.bus.add_master(name="rnic", master=rnic.bus)
     if rnic.registers is not None:
-        region = SoCRegion(size=1 << REGISTER_BITS, cached=False)
-        soc.bus.add_slave(name="rnic_registers", slave=rnic.registers, region=region)
+        soc.add_module(name="rnic_registers", module=RegisterAccess(rnic.registers))
         if soc.irq.enabled:
             soc.irq.add("rnic")
     if hasattr(soc, "sdram_start"):

@@ -25,6 +25,8 @@ class WorkQueue(LiteXModule):
     """
 
     def __init__(self, rnic: Rnic, depth: int = 16):
+        if rnic.work is None:
+            raise ValueError("a work queue needs an RNIC with a port for work: fabric=Fabric.WORK")
         self.address = CSRStorage(32, description="The address of the octets, from the beginning of the RNIC's memory.")
         self.octets = CSRStorage(32, description="Their number.")
         self.stag = CSRStorage(32, description="The STag in the peer, or the one that a Send invalidates.")
@@ -44,7 +46,7 @@ class WorkQueue(LiteXModule):
         self.comb += [
             *(getattr(fifo.sink, name).eq(getattr(self, name).storage) for name in ("address", "octets", "stag", "to")),
             fifo.sink.opcode.eq(self.post.fields.opcode), fifo.sink.connection.eq(self.post.fields.connection),
-            fifo.sink.valid.eq(self.post.re), self.room.status.eq(fifo.sink.ready),
+            fifo.sink.valid.eq(self.post.re), self.room.status.eq(fifo.sink.ready & ~self.post.re),
             fifo.source.connect(rnic.work),
             self.ev.report.trigger.eq(rnic.work_done | (rnic.work_failed != 0)),
         ]  # fmt: skip
@@ -55,6 +57,7 @@ class WorkQueue(LiteXModule):
 
 
 def add_work_queue(soc, rnic: Rnic) -> None:
-    """Add a :class:`WorkQueue`, ``rnic_work``, and its interrupt to a SoC with a CPU."""
+    """Add a :class:`WorkQueue`, ``rnic_work``, to a SoC, and its interrupt, if the CPU has interrupts."""
     soc.add_module(name="rnic_work", module=WorkQueue(rnic))
-    soc.irq.add("rnic_work")
+    if soc.irq.enabled:
+        soc.irq.add("rnic_work")

@@ -100,8 +100,7 @@ def test_a_missing_package_is_named_with_the_way_to_install_it(tmp_path, monkeyp
 @pytest.fixture
 def no_verilog(monkeypatch):
     """The RNIC's Verilog takes seconds."""
-    for name in "PlainRnic", "module":
-        monkeypatch.setattr(f"open_rnic.boards.litex.{name}", lambda *_, **__: "")
+    monkeypatch.setattr("open_rnic.boards.litex.module", lambda *_, **__: "")
 
 
 @pytest.mark.usefixtures("no_verilog")
@@ -131,6 +130,15 @@ def test_the_clocks_of_the_phy_have_the_constraints_of_litexs_mac(tmp_path):
     assert {frozenset(map(id, pair)) for pair in soc.platform.toolchain.false_paths} >= {
         frozenset(map(id, pair)) for pair in ((sys, rx), (sys, tx), (rx, tx))
     }
+
+
+@pytest.mark.usefixtures("no_verilog")
+@pytest.mark.parametrize(("cpu_type", "interrupts"), [("vexriscv", {"rnic", "rnic_work"}), ("femtorv", set())])
+def test_a_cpu_gets_a_work_queue_registers_and_the_interrupts_that_it_can_have(cpu_type, interrupts, tmp_path):
+    soc = soc_of("ecpix5", tmp_path, cpu_type=cpu_type)
+    assert {each for each in soc.irq.locs if "rnic" in each} == interrupts
+    assert soc.rnic_work.room
+    assert soc.rnic_registers.busy
 
 
 def soc_of(board, folder, *, cpu_type=None, given=(), **options):
@@ -181,6 +189,117 @@ def test_the_bios_of_a_cpu_is_compiled_without_the_time(tmp_path):
 def rnic(*arguments, cwd):
     command = [*RNIC, "litex", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+class Csrs:
+    """The bus to the CSRs of a module."""
+
+    def __init__(self, module):
+        from litex.soc.interconnect.csr_bus import CSRBank, Interface
+
+        module.submodules.bank = bank = CSRBank(module.get_csrs(), bus=Interface(data_width=32))
+        self.bus, self.places = bank.bus, {csr.name.removesuffix("0"): n for n, csr in enumerate(bank.simple_csrs)}
+
+    def write(self, **words):
+        for name, word in words.items():
+            yield from self.bus.write(self.places[name], word)
+        yield
+
+    def read(self, name):
+        yield self.bus.adr.eq(self.places[name])
+        yield
+        yield
+        return (yield self.bus.dat_r)
+
+
+def test_a_work_queue_holds_what_it_has_room_for_and_counts_the_reports():
+    from litex.soc.interconnect import stream
+    from migen import Module, Signal, run_simulation
+
+    from open_rnic.boards.litex.work_queue import WorkQueue
+
+    fields = "address", "octets", "stag", "to", "opcode", "connection"
+    rnic = Module()
+    rnic.work = stream.Endpoint([(name, 64) for name in fields])
+    rnic.work_done, rnic.work_failed = Signal(), Signal(5)
+    queue = WorkQueue(rnic, depth=2)
+    csrs = Csrs(queue)
+    found = []
+
+    def program():
+        for number, has_room in (10, 1), (11, 1), (12, 0):
+            assert (yield from csrs.read("room")) == has_room
+            yield from csrs.write(address=number, octets=number, stag=number, to1=number, to=9, post=3 | number << 8)
+        yield rnic.work.ready.eq(1)
+        yield
+        for _ in range(5):
+            if (yield rnic.work.valid):
+                found.append([])
+                for name in fields:
+                    found[-1].append((yield getattr(rnic.work, name)))
+            yield
+        yield rnic.work_done.eq(1)
+        yield
+        yield rnic.work_done.eq(0)
+        yield rnic.work_failed.eq(5)
+        yield
+        yield rnic.work_failed.eq(0)
+        assert (yield from csrs.read("done")) == 1
+        assert (yield from csrs.read("failed")) == 5
+        assert (yield queue.ev.report.pending)
+
+    run_simulation(queue, program())
+    assert found == [[n, n, n, n << 32 | 9, 3, n] for n in (10, 11)]
+
+
+def test_an_access_to_a_register_ends_when_the_rnic_answers():
+    """It keeps the bus of the CSRs only for the access to these."""
+    from litex.soc.interconnect import axi
+    from migen import run_simulation
+
+    from open_rnic.boards.litex import RegisterAccess
+
+    registers = axi.AXILiteInterface()
+    access = RegisterAccess(registers)
+    csrs = Csrs(access)
+    written = []
+
+    def ends(**words):
+        yield from csrs.write(**words)
+        for _ in range(10):
+            assert (yield from csrs.read("busy"))
+        for _ in range(30):
+            if not (yield from csrs.read("busy")):
+                return
+        raise AssertionError
+
+    def program():
+        yield from ends(value=0x1234, access=1 << 31 | 0x3FC0C)
+        yield from ends(access=0x3FC10)
+        assert (yield from csrs.read("word")) == 0x3FC10 * 3
+
+    def rnic():
+        for asked, answer in (registers.aw, registers.b), (registers.ar, registers.r):
+            while not (yield asked.valid):
+                yield
+            for _ in range(20):
+                yield
+            address = yield asked.addr
+            written.append((address, (yield registers.w.valid), (yield registers.w.data), (yield registers.w.strb)))
+            yield asked.ready.eq(1)
+            yield registers.w.ready.eq(1)
+            yield
+            yield asked.ready.eq(0)
+            yield registers.w.ready.eq(0)
+            for _ in range(20):
+                yield
+            yield registers.r.data.eq(address * 3)
+            yield answer.valid.eq(1)
+            yield
+            yield answer.valid.eq(0)
+
+    run_simulation(access, [program(), rnic()])
+    assert written == [(0x3FC0C, 1, 0x1234, 0xF), (0x3FC10, 0, 0x1234, 0xF)]
 
 
 def test_an_sdram_is_initialised_without_a_cpu():

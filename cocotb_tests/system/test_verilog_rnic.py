@@ -23,8 +23,8 @@ RAMS = {MemoryBus.AXI4: AxiRam, MemoryBus.WISHBONE: WishboneRam}
 BUSES = shortened("one bus at a time is linted", 1, list(MemoryBus))
 
 
-def rnic(connections, bus=MemoryBus.AXI4):
-    options = {"with": "rnic", "connections": connections, "memory": MEMORY, "memory-bus": bus}
+def rnic(connections, bus=MemoryBus.AXI4, **others):
+    options = {"with": "rnic", "connections": connections, "memory": MEMORY, "memory-bus": bus, **others}
     return written(*(word for option, value in options.items() for word in (f"--{option}", str(value))))
 
 
@@ -72,7 +72,7 @@ def test_the_file_has_its_origin_and_its_ports(connections):
     ],
 )
 def test_the_file_compiles_without_a_warning(compiler, bus, tmp_path):
-    (tmp_path / "rnic.v").write_text(rnic(1, bus))
+    (tmp_path / "rnic.v").write_text(rnic(1, bus, **{"register-bus": "axi4-lite", "fabric": "work"}))
     command = [*compiler, "rnic.v"]
     done = subprocess.run(command, cwd=tmp_path, env=VARIABLES, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

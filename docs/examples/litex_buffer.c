@@ -6,7 +6,6 @@
 #include <generated/mem.h>
 #include <generated/soc.h>
 #include <irq.h>
-#include <stddef.h>
 
 struct buffer {
 	char text[1000];
@@ -22,7 +21,15 @@ struct buffer {
 static volatile struct buffer *const buffer = (struct buffer *)(MAIN_RAM_BASE + PLACE);
 
 /* Page ff of the RNIC's registers is that of its Ethernet port. */
-static volatile unsigned *const link = (unsigned *)(RNIC_REGISTERS_BASE + 0xff * 1024 + 0x010);
+#define LINK (0xff * 1024 + 0x010)
+
+static unsigned read_register(unsigned address)
+{
+	rnic_registers_access_write(address);
+	while (rnic_registers_busy_read())
+		;
+	return rnic_registers_word_read();
+}
 
 /* The cache does not see what the RNIC writes. What the CPU writes passes through it. */
 static void forget_cache(void)
@@ -30,17 +37,21 @@ static void forget_cache(void)
 	flush_cpu_dcache();
 }
 
-/* The only connection is number 0. An RDMA Write has the Opcode 0 (RFC 5040 §4.1). */
-static void write_to_peer(unsigned address, unsigned octets, unsigned stag, unsigned long long to)
+/* The only connection is number 0. An RDMA Write has the Opcode 0 (RFC 5040 §4.1). The octets must not change before the
+   work is done; it fails, at the latest, when the connection ends. Returns whether it is done. */
+static int write_to_peer(unsigned address, unsigned octets, unsigned stag, unsigned long long to)
 {
+	unsigned failed = rnic_work_failed_read();
+
+	rnic_work_ev_pending_write(1); /* of a report before */
 	rnic_work_address_write(address);
 	rnic_work_octets_write(octets);
 	rnic_work_stag_write(stag);
 	rnic_work_to_write(to);
 	rnic_work_post_write(0);
 	while (!(irq_pending() & 1 << RNIC_WORK_INTERRUPT))
-		; /* the octets have not all been read: they must not change */
-	rnic_work_ev_pending_write(1);
+		;
+	return rnic_work_failed_read() == failed;
 }
 
 static void serve(void)
@@ -54,10 +65,11 @@ static void serve(void)
 		for (unsigned n = 0; n < sizeof buffer->text; n++)
 			if (buffer->text[n] >= 'a' && buffer->text[n] <= 'z')
 				buffer->text[n] -= 'a' - 'A';
-		buffer->link = *link;
-		if (buffer->stag)
-			write_to_peer(PLACE, sizeof buffer->text, buffer->stag, buffer->to[0] | (unsigned long long)buffer->to[1] << 32);
-		buffer->answered = done = buffer->asked;
+		done = buffer->asked;
+		buffer->link = read_register(LINK);
+		if (!buffer->stag || write_to_peer(PLACE, sizeof buffer->text, buffer->stag,
+						   buffer->to[0] | (unsigned long long)buffer->to[1] << 32))
+			buffer->answered = done;
 	}
 }
 

@@ -48,9 +48,10 @@ def module(component: Any, name: str, options: Mapping[str, str]) -> str:
     what += ", DDP (RFC 5041) and RDMAP (RFC 5040)" * (part is not None)
     number = options.get("connections", "1")
     users = "one connection" if number == "1" else f"{number} connections"
-    streams = "AXI4-Stream" if part == "rnic" else "AXI4-Stream and AXI4-Lite"
+    has_registers = part != "rnic" or options.get("register-bus") == "axi4-lite"
+    streams = "AXI4-Stream and AXI4-Lite" if has_registers else "AXI4-Stream"
     bus = options.get("memory-bus", MemoryBus.AXI4)
-    buses = f"{_BUSES[bus]}{' and' if part == 'rnic' else ','} {streams}" if part and bus in _BUSES else streams
+    buses = f"{_BUSES[bus]}{',' if has_registers else ' and'} {streams}" if part and bus in _BUSES else streams
     header = f"""\
 // SPDX-License-Identifier: Apache-2.0
 //

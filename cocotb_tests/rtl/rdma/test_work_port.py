@@ -12,7 +12,7 @@ from cocotb.triggers import ClockCycles, RisingEdge, gather
 
 from open_rnic.cocotb_tests.harness import bench, parameter, pauses, simulate, stalls
 from open_rnic.cocotb_tests.plugins.lengths import shortened
-from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, SIZES
+from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, SIZES, Engine
 from open_rnic.cocotb_tests.rtl.rdma.shared_bench import SharedBench
 from open_rnic.cocotb_tests.rtl.rdma.streams import pass_cycles, run, until
 from open_rnic.cocotb_tests.rtl.rdma.test_shared_engine import CONNECTIONS, messages_of, pieces
@@ -29,11 +29,11 @@ MOST = 4
 
 
 class EngineWithWork(wiring.Component):
-    """An engine of many connections with a :class:`.WorkPort` in the place of its ports for the fabric."""
+    """An engine with a :class:`.WorkPort` in the place of its ports for the fabric."""
 
-    def __init__(self):
-        self.engine = RdmaEngine(**SIZES, connections=CONNECTIONS, fabric=True)
-        self.port = WorkPort(self.engine.work, CONNECTIONS)
+    def __init__(self, connections):
+        self.engine = RdmaEngine(**SIZES, connections=connections, fabric=True)
+        self.port = WorkPort(self.engine.work, connections)
         members = self.engine.signature.members
         self.others = {name: members[name] for name in members if not name.startswith("fabric")}
         super().__init__({**self.others, **fabric_members(self.port)})
@@ -41,7 +41,7 @@ class EngineWithWork(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.engine, m.submodules.port = engine, port = self.engine, self.port
-        port.serve(m, engine, Value.cast(self.clear))
+        port.serve(m, engine, self.reset if "reset" in self.others else Value.cast(self.clear))
         expose(m, engine, self, self.others)
         expose(m, port, self, FABRIC_PORTS)
         return m
@@ -57,11 +57,14 @@ class Fabric:
         cocotb.start_soon(self._count())
 
     async def _count(self):
-        dut = self.dut
+        reports = [
+            (count, getattr(self.dut, f"work_reports__{name}"), getattr(self.dut, f"work_reports__{name}_of", None))
+            for count, name in ((self.done, "done"), (self.failed, "failed"))
+        ]
         while True:
             await self.edge
-            self.done[int(dut.work_reports__done_of.value)] += level(dut.work_reports__done)
-            self.failed[int(dut.work_reports__failed_of.value)] += int(dut.work_reports__failed.value)
+            for count, number, connection in reports:
+                count[0 if connection is None else int(connection.value)] += int(number.value)
 
     async def post(self, connection, piece, to=0, opcode=Opcode.RDMA_WRITE):
         address, octets = piece
@@ -162,12 +165,41 @@ async def work_of_a_connection_that_is_reset_fails_and_that_of_the_others_goes_o
         assert other is end or (found == due and not fabric.failed[other.n] - (other.n == 1))
 
 
+@bench(cycles=100_000)
+async def work_of_the_only_connection_is_done_or_fails_at_its_reset(dut):
+    rng = random.Random(parameter("seed"))
+    end, fabric = Engine(dut, pauses(0.3), stalls(0.3)), Fabric(dut)
+    failed = 0
+    for _ in range(3):
+        await end.start(mulpdu=80)
+        some = [*pieces(rng, 5), (0, 0), *pieces(rng, 20)]
+        for piece in some:
+            await fabric.post(0, piece)
+        await fabric.reported()
+        assert not fabric.failed.total()
+        assert messages_of(await end.segments()) == [(STAG, end.memory.get(*piece)) for piece in some]
+        for piece in pieces(rng, SIZES["work"]):
+            await fabric.post(0, piece)
+        await ClockCycles(dut.clk, rng.randrange(1, 100))
+        await end.reset()
+        end.restart_sinks()
+        await fabric.reported()
+        failed += fabric.failed.total()
+        fabric.failed.clear()
+        fabric.posted = fabric.done.copy()
+    assert failed
+
+
 @pytest.mark.parametrize("seed", shortened("more seeds", 1, list(range(4))))
 def test_work_shares_an_engine_with_the_hosts_of_all_connections(seed):
     simulate(
-        EngineWithWork(), work_of_all_connections_is_done_beside_that_of_their_hosts,
+        EngineWithWork(CONNECTIONS), work_of_all_connections_is_done_beside_that_of_their_hosts,
         work_of_a_connection_that_is_reset_fails_and_that_of_the_others_goes_on, parameters={"seed": seed}, seed=seed,
     )  # fmt: skip
+
+
+def test_work_of_one_connection():
+    simulate(EngineWithWork(1), work_of_the_only_connection_is_done_or_fails_at_its_reset, parameters={"seed": 0})
 
 
 @pytest.mark.parametrize("seed", range(3))
