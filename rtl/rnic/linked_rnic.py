@@ -59,7 +59,8 @@ class LinkedRnic(wiring.Component):
     samples, work, work_reports : of :class:`.SeparateRnic`
     rx, tx : In, Out, 1 bit; the wires of the UART
     active : Out, 1 bit; see :class:`.Link`; suitable for an LED
-    irq : Out, 1 bit; something waits for the host: PENDING.path or mac, EVENTS, ENGINES or STREAMS of :data:`.RNIC_MAP`
+    irq : Out, 1 bit; something waits for the host: PENDING.path or mac, EVENTS or STREAMS of :data:`.RNIC_MAP`, but not
+        ENGINES
     bus : In, :class:`.RegisterBus`; with ``registers``: accesses that take turns with those of the link
     receive_memory, send_memory : Out, :class:`.MemoryPort`; with ``config.memory``: the rings, see
         :func:`.ring_members`
@@ -124,7 +125,7 @@ class LinkedRnic(wiring.Component):
         m.d.comb += [
             rnic.tick.eq(self.tick),
             self.active.eq(link.active),
-            self.irq.eq(link.irq.any()),
+            self.irq.eq(link.irq[0]),
             *bank.show("CAPABILITIES", connections=rnic.connections, shared=self.is_shared,
                        memory=self.octets.bit_length() - 1),
             *bank.show("PENDING", path=rnic.irq[0], mac=self.mac_irq, rings=failed,

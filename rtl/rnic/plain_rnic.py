@@ -121,11 +121,12 @@ class PlainRnic(wiring.Component):
         m.submodules.rnic = rnic = self.rnic
         if self.manager is not None:
             self._remember(m, rnic)
-        expose(m, rnic, self, (*_MDIO, "irq", "active", "work_reports"))
+        expose(m, rnic, self, (*_MDIO, "active", "work_reports"))
         m.d.comb += [
             rnic.tick.eq(self.tick),
             rnic.rx.eq(self.uart_rx),
             self.uart_tx.eq(rnic.tx),
+            self.irq.eq(rnic.core.link.irq.any()),  # that of the engines, too
         ]
         if "s_axis_samples" in self.signature.members:
             self._take(m, self.s_axis_samples, rnic.samples)
