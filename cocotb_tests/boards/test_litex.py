@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from amaranth.hdl import Fragment
 
 from open_rnic.cocotb_tests.harness.commands import RNIC
 from open_rnic.cocotb_tests.harness.verilog_tops import SimulatedVerilog
@@ -100,7 +101,8 @@ def test_a_missing_package_is_named_with_the_way_to_install_it(tmp_path, monkeyp
 @pytest.fixture
 def no_verilog(monkeypatch):
     """The RNIC's Verilog takes seconds."""
-    monkeypatch.setattr("open_rnic.boards.litex.module", lambda *_, **__: "")
+    for name in "PlainRnic", "module":
+        monkeypatch.setattr(f"open_rnic.boards.litex.{name}", lambda *_, **__: "")
 
 
 @pytest.mark.usefixtures("no_verilog")
@@ -132,9 +134,9 @@ def test_the_clocks_of_the_phy_have_the_constraints_of_litexs_mac(tmp_path):
     }
 
 
-@pytest.mark.usefixtures("no_verilog")
 @pytest.mark.parametrize(("cpu_type", "interrupts"), [("vexriscv", {"rnic", "rnic_work"}), ("femtorv", set())])
-def test_a_cpu_gets_a_work_queue_registers_and_the_interrupts_that_it_can_have(cpu_type, interrupts, tmp_path):
+def test_a_cpu_gets_a_work_queue_registers_and_the_interrupts_it_can_have(cpu_type, interrupts, tmp_path, monkeypatch):
+    monkeypatch.setattr("open_rnic.boards.litex.module", lambda rnic, *_: Fragment.get(rnic, None) and "")
     soc = soc_of("ecpix5", tmp_path, cpu_type=cpu_type)
     assert {each for each in soc.irq.locs if "rnic" in each} == interrupts
     assert soc.rnic_work.room
