@@ -542,6 +542,7 @@ _block(
     "with m.If(words.valid & words.ready)",
     "with m.If(words.valid)",
     given=lambda m, port: ~port.clear.now,
+    states=lambda port: port.within("Idle") | port.work.valid,
 )
 
 _block(
