@@ -12,7 +12,7 @@ from litex.gen import LiteXModule
 from litex.soc.interconnect import axi, stream, wishbone
 from litex.soc.interconnect.csr import CSRField, CSRStatus, CSRStorage
 from litex.soc.interconnect.csr_eventmanager import EventManager, EventSourceLevel
-from migen import Cat, ClockSignal, If, Instance, ResetSignal, Signal
+from migen import ClockSignal, If, Instance, ResetSignal, Signal
 
 from open_rnic.host_driver.tools.static_address import StaticAddress
 from open_rnic.host_driver.tools.verilog import module
@@ -145,10 +145,9 @@ class Rnic(LiteXModule):
 
     def _of_fabric(self, ports) -> dict[str, Signal]:
         """Return the pins of the RNIC's samples, or of its work."""
-        side = self.samples or self.work
-        name, fields = ("samples", ["data"]) if self.samples else ("work", [each for each, _ in _WORK])
+        name, side = ("samples", self.samples) if self.samples else ("work", self.work)
         pins = {
-            f"i_s_axis_{name}_tdata": Cat(getattr(side, each) for each in fields),
+            f"i_s_axis_{name}_tdata": side.payload.raw_bits(),
             f"i_s_axis_{name}_tvalid": side.valid, f"o_s_axis_{name}_tready": side.ready,
         }  # fmt: skip
         for port, (value, _) in ports.items():

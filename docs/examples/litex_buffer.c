@@ -31,12 +31,6 @@ static unsigned read_register(unsigned address)
 	return rnic_registers_word_read();
 }
 
-/* The cache does not see what the RNIC writes. What the CPU writes passes through it. */
-static void forget_cache(void)
-{
-	flush_cpu_dcache();
-}
-
 /* The only connection is number 0. An RDMA Write has the Opcode 0 (RFC 5040 §4.1). The octets must not change before the
    work is done; it fails, at the latest, when the connection ends. Returns whether it is done. */
 static int write_to_peer(unsigned address, unsigned octets, unsigned stag, unsigned long long to)
@@ -59,7 +53,7 @@ static void serve(void)
 	irq_setmask(1 << RNIC_WORK_INTERRUPT);
 	rnic_work_ev_enable_write(1);
 	for (unsigned done = buffer->asked;; ) {
-		forget_cache();
+		flush_cpu_dcache(); /* It does not see what the RNIC writes. What the CPU writes passes through it. */
 		if (buffer->asked == done)
 			continue;
 		for (unsigned n = 0; n < sizeof buffer->text; n++)

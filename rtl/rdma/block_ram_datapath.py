@@ -50,7 +50,7 @@ class BlockRdmaDatapath(wiring.Component):
                  **options: int):
         self.lanes = lanes
         self.work_port = None
-        if fabric in {Fabric.GENERATOR, Fabric.SAMPLES}:
+        if fabric.is_sampler:
             self.path = SamplingDatapath(lanes, generates=fabric is Fabric.GENERATOR, **options)
         else:
             self.path = RdmaDatapath(lanes, fabric=fabric is Fabric.WORK, **options)

@@ -15,6 +15,11 @@ class Fabric(StrEnum):
     SAMPLES = "samples"  # a :class:`.Sampler` with samples of the design around
     WORK = "work"  # a :class:`.WorkPort` of the design around
 
+    @property
+    def is_sampler(self) -> bool:
+        """Whether it is a :class:`.Sampler`."""
+        return self in {Fabric.GENERATOR, Fabric.SAMPLES}
+
 
 def fabric_members(part) -> dict:
     """Return those of :data:`FABRIC_PORTS` that a component has."""

@@ -86,7 +86,7 @@ class SeparateRnic(wiring.Component):
         self.has_port = self.has_rdma and (outside or not memory)
         self.has_udp = bool(self.path.net.receiver.udp_ports)
         self.datapaths = [_datapath(rdma, memory, fabric, outside) for _ in range(connections)]
-        self.samplers = [each.path.sampler for each in self.datapaths if fabric in {Fabric.GENERATOR, Fabric.SAMPLES}]
+        self.samplers = [each.path.sampler for each in self.datapaths] if fabric.is_sampler else []
         members = self.path.signature.members
         super().__init__({
             "tick": In(1), "rx_frames": members["rx_frames"], "tx_frames": members["tx_frames"],

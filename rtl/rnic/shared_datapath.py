@@ -74,7 +74,7 @@ class SharedDatapath(wiring.Component):
         self.sampler, self.work_port = None, None
         if fabric is Fabric.WORK:
             self.work_port = WorkPort(self.engine.work, connections)
-        elif fabric is not Fabric.NONE:
+        elif fabric.is_sampler:
             self.sampler = Sampler(lanes, generates=fabric is Fabric.GENERATOR, connections=connections)
         beside = self.sampler or self.work_port
         check_memory(lanes, memory)

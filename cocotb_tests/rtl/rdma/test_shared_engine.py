@@ -20,6 +20,7 @@ from open_rnic.rtl.rdma.engine import RdmaEngine
 from open_rnic.rtl.rdma.registers import Command
 
 CONNECTIONS = 4
+HOST_STAG = 0x1234_5678
 FABRIC = 1 << 5  # in the first word of a command
 
 
@@ -104,31 +105,39 @@ def pieces(rng, count):
     return [(rng.randrange(0x800), rng.randrange(1, 200)) for _ in range(count)]
 
 
+async def start_all(shared):
+    for end in shared.ends:
+        with end.only("rtl"):
+            await end.start(mulpdu=80)
+
+
+async def host_writes(end, given):
+    """Post RDMA Writes of these pieces, as many at once as there is room for."""
+    with end.only("rtl"):
+        for n, piece in enumerate(given):
+            await end.work(Opcode.RDMA_WRITE, piece, stag=HOST_STAG, to=n << 32)
+            while n - (await end.done())[0] >= SIZES["work"] - 1:
+                pass
+
+
 @bench(cycles=400_000)
 async def the_fabric_and_the_host_write_at_once(dut):
     """Each keeps its order, no message is in another, and each learns what is done of its own."""
-    rng, owner, host_stag = random.Random(parameter("seed")), parameter("owner"), 0x1234_5678
+    rng, owner = random.Random(parameter("seed")), parameter("owner")
     shared = SharedBench(dut, CONNECTIONS, pauses(0.3), stalls(0.3), 0.2)
     fabric = Fabric(dut)
     await ClockCycles(dut.clk, 20)
 
-    async def host(end, given):
-        with end.only("rtl"):
-            await end.start(mulpdu=80)
-            for n, piece in enumerate(given):
-                await end.work(Opcode.RDMA_WRITE, piece, stag=host_stag, to=n << 32)
-                while n - (await end.done())[0] >= SIZES["work"] - 1:
-                    pass
-
+    await start_all(shared)
     theirs, ours = [pieces(rng, 30) for _ in shared.ends], pieces(rng, 40)
     writing = cocotb.start_soon(fabric.write(owner, ours))
-    await gather(*(host(end, given) for end, given in zip(shared.ends, theirs, strict=True)))
+    await gather(*(host_writes(end, given) for end, given in zip(shared.ends, theirs, strict=True)))
     await writing
     for end, given in zip(shared.ends, theirs, strict=True):
         with end.only("rtl"):
             found = messages_of(await end.segments())
             assert (await end.done())[0] == len(given)
-        for stag, due in ((host_stag, given), (Fabric.STAG, ours if end.n == owner else [])):
+        for stag, due in ((HOST_STAG, given), (Fabric.STAG, ours if end.n == owner else [])):
             assert [octets for each, octets in found if each == stag] == [end.memory.get(*piece) for piece in due]
     assert fabric.done == len(ours)
 
@@ -139,9 +148,7 @@ async def the_fabric_is_cut_off_by_a_reset_and_serves_another_connection(dut):
     shared = SharedBench(dut, CONNECTIONS, pauses(0.3), stalls(0.3), 0.2)
     fabric = Fabric(dut)
     await ClockCycles(dut.clk, 20)
-    for end in shared.ends:
-        with end.only("rtl"):
-            await end.start(mulpdu=80)
+    await start_all(shared)
     for owner in rng.sample(range(CONNECTIONS), 3):
         end, endless = shared.ends[owner], pieces(rng, 1000)
         writing = cocotb.start_soon(fabric.write(owner, endless))

@@ -15,7 +15,14 @@ from open_rnic.cocotb_tests.plugins.lengths import shortened
 from open_rnic.cocotb_tests.rtl.rdma.bench import OCTETS, SIZES, Engine
 from open_rnic.cocotb_tests.rtl.rdma.shared_bench import SharedBench
 from open_rnic.cocotb_tests.rtl.rdma.streams import pass_cycles, run, until
-from open_rnic.cocotb_tests.rtl.rdma.test_shared_engine import CONNECTIONS, messages_of, pieces
+from open_rnic.cocotb_tests.rtl.rdma.test_shared_engine import (
+    CONNECTIONS,
+    HOST_STAG,
+    host_writes,
+    messages_of,
+    pieces,
+    start_all,
+)
 from open_rnic.host_driver.devices.sim.signals import level
 from open_rnic.rtl.formats.opcodes import SENDS, Opcode
 from open_rnic.rtl.lib.ports import expose
@@ -24,7 +31,7 @@ from open_rnic.rtl.rdma.fabric import FABRIC_PORTS, fabric_members
 from open_rnic.rtl.rdma.registers import Command
 from open_rnic.rtl.rdma.work_port import Work, WorkPort
 
-STAG, HOST_STAG = 0xFAB0_0001, 0x1234_5678
+STAG = 0xFAB0_0001
 MOST = 4
 
 
@@ -94,19 +101,11 @@ async def work_of_all_connections_is_done_beside_that_of_their_hosts(dut):
     fabric = Fabric(dut)
     await ClockCycles(dut.clk, 20)
 
-    async def host(end, given):
-        with end.only("rtl"):
-            for n, piece in enumerate(given):
-                await end.work(Opcode.RDMA_WRITE, piece, stag=HOST_STAG, to=n << 32)
-                while n - (await end.done())[0] >= SIZES["work"] - 1:
-                    pass
-
-    for end in shared.ends:
-        with end.only("rtl"):
-            await end.start(mulpdu=80)
+    await start_all(shared)
     theirs = [pieces(rng, 20) for _ in shared.ends]
     ours = [(rng.randrange(CONNECTIONS), (at, octets * (rng.random() < 0.9))) for at, octets in pieces(rng, 60)]
-    hosts = cocotb.start_soon(gather(*(host(end, given) for end, given in zip(shared.ends, theirs, strict=True))))
+    hosts = gather(*(host_writes(end, given) for end, given in zip(shared.ends, theirs, strict=True)))
+    hosts = cocotb.start_soon(hosts)
     for n, (connection, piece) in enumerate(ours):
         await fabric.post(connection, piece, n << 16)
     await hosts
@@ -128,9 +127,7 @@ async def work_of_a_connection_that_is_reset_fails_and_that_of_the_others_goes_o
     await fabric.post(1, (0, 8))
     await fabric.reported()
     assert fabric.failed == Counter({1: 1}), "the host has not enabled the engine of that connection"
-    for end in shared.ends:
-        with end.only("rtl"):
-            await end.start(mulpdu=80)
+    await start_all(shared)
     given = {n: [] for n in range(CONNECTIONS)}
     ends = False
 
